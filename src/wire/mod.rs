@@ -1,0 +1,1 @@
+//! The two directions between frames and the core.

@@ -1,0 +1,41 @@
+# What there is to do here. `make run` and `make test` are the two to remember.
+
+CARGO ?= cargo
+LISTEN ?= 127.0.0.1:2181
+ARGS ?=
+
+.PHONY: help run build test fmt lint docs check tools clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+run: build ## Build the server and start it on port 2181 with its embedded store (LISTEN=..., ARGS="...").
+	exec target/release/zkshim serve --listen $(LISTEN) $(ARGS)
+
+build: ## Build the server as it should be used: target/release/zkshim.
+	$(CARGO) build --locked --release --package zkshim
+
+test: ## Run every test; what needs Java, Maven, Go or Python and did not find it is listed at the end.
+	@rm -f target/not-run.txt
+	@$(CARGO) test --locked --workspace --no-fail-fast; status=$$?; .ci/not-run; exit $$status
+
+fmt: ## Format the code.
+	$(CARGO) fmt --all
+
+lint: ## What the compiler and clippy have to say; any warning is an error.
+	$(CARGO) clippy --locked --workspace --all-targets -- --deny warnings
+
+docs: ## Build the documentation of the code; any warning is an error.
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+
+check: ## All that a change must pass.
+	.ci/run
+
+tools: ## Fetch and build the real servers that the tests run against (done by the tests themselves, too).
+	tools/protoc/protoc --version
+	tools/etcd/build
+	tools/zookeeper/fetch
+
+clean: ## Remove what was built, tools included; ./zkshim-data stays.
+	$(CARGO) clean
+	rm -rf .tools

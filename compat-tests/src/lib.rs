@@ -1,1 +1,3 @@
-//! Harness.
+//! What the compatibility tests share: servers to run against, real ones and ours.
+
+pub mod servers;

@@ -1,0 +1,499 @@
+//! What fires for whom: the rows that were measured on a real server, by name, and a property
+//! against a model that does nothing but follow the rules' wording.
+
+use crate::keeper::path;
+use crate::keeper::request::{ConnectionId, EventKind};
+use crate::keeper::watches::{Table, WatchKind, Watches};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const A: ConnectionId = ConnectionId(1);
+const B: ConnectionId = ConnectionId(2);
+
+const KINDS: [WatchKind; 5] = [
+    WatchKind::Children,
+    WatchKind::Data,
+    WatchKind::Any,
+    WatchKind::Persistent,
+    WatchKind::Recursive,
+];
+
+type Told = (ConnectionId, EventKind, String);
+
+/// Fires what a change of the tree fires, and keeps what A is told.
+#[derive(Default)]
+struct Scene {
+    watches: Watches,
+    told: Vec<Told>,
+}
+
+impl Scene {
+    fn new(leave: impl FnOnce(&mut Watches)) -> Self {
+        let mut scene = Self::default();
+        leave(&mut scene.watches);
+        scene
+    }
+
+    fn create(&mut self, path: &str) -> &mut Self {
+        self.fire(Table::Data, EventKind::NodeCreated, path);
+        self.fire(Table::Child, EventKind::NodeChildrenChanged, path::parent_or_root(path));
+        self
+    }
+
+    fn delete(&mut self, path: &str) -> &mut Self {
+        let mut fired = Vec::new();
+        self.watches.fire_deleted(path, &mut fired);
+        self.note(&fired, EventKind::NodeDeleted, path);
+        self.fire(Table::Child, EventKind::NodeChildrenChanged, path::parent_or_root(path));
+        self
+    }
+
+    fn set(&mut self, path: &str) -> &mut Self {
+        self.fire(Table::Data, EventKind::NodeDataChanged, path);
+        self
+    }
+
+    fn fire(&mut self, table: Table, kind: EventKind, path: &str) {
+        let mut fired = vec![ConnectionId(99)];
+        self.watches.fire(table, path, &mut fired);
+        self.note(&fired, kind, path);
+    }
+
+    fn note(&mut self, fired: &[ConnectionId], kind: EventKind, path: &str) {
+        self.told.extend(fired.iter().map(|connection| (*connection, kind, path.to_owned())));
+    }
+
+    /// What A was told since the last call, as the type's number and the path: `3 /x`.
+    fn heard(&mut self) -> String {
+        let told = std::mem::take(&mut self.told);
+        let lines = told.iter().filter(|(connection, _, _)| *connection == A);
+        let lines: Vec<_> =
+            lines.map(|(_, kind, path)| format!("{} {path}", *kind as i32)).collect();
+        lines.join(", ")
+    }
+}
+
+/// What A hears of each change of `/x` and of what is below it, with the watch left anew for
+/// each: created, set, deleted; child created, set, deleted; grandchild created, set, deleted.
+fn heard_of_each_change(leave: fn(&mut Watches)) -> [String; 9] {
+    let changes: [fn(&mut Scene) -> &mut Scene; 9] = [
+        |scene| scene.create("/x"),
+        |scene| scene.set("/x"),
+        |scene| scene.delete("/x"),
+        |scene| scene.create("/x/c"),
+        |scene| scene.set("/x/c"),
+        |scene| scene.delete("/x/c"),
+        |scene| scene.create("/x/c/g"),
+        |scene| scene.set("/x/c/g"),
+        |scene| scene.delete("/x/c/g"),
+    ];
+    changes.map(|change| change(&mut Scene::new(leave)).heard())
+}
+
+#[test]
+fn a_data_watch_hears_of_its_znode_only() {
+    assert_eq!(
+        heard_of_each_change(|watches| watches.add(Table::Data, "/x", A)),
+        ["1 /x", "3 /x", "2 /x", "", "", "", "", "", ""]
+    );
+}
+
+#[test]
+fn a_child_watch_hears_of_children_and_of_deletion() {
+    assert_eq!(
+        heard_of_each_change(|watches| watches.add(Table::Child, "/x", A)),
+        ["", "", "2 /x", "4 /x", "", "4 /x", "", "", ""]
+    );
+}
+
+#[test]
+fn a_persistent_watch_hears_what_both_standard_ones_hear() {
+    assert_eq!(
+        heard_of_each_change(|watches| watches.add_persistent("/x", A)),
+        ["1 /x", "3 /x", "2 /x", "4 /x", "", "4 /x", "", "", ""]
+    );
+}
+
+#[test]
+fn a_recursive_watch_hears_of_everything_below_under_its_own_path() {
+    assert_eq!(
+        heard_of_each_change(|watches| watches.add_recursive("/x", A)),
+        ["1 /x", "3 /x", "2 /x", "1 /x/c", "3 /x/c", "2 /x/c", "1 /x/c/g", "3 /x/c/g", "2 /x/c/g"]
+    );
+}
+
+#[test]
+fn a_standard_watch_is_used_up_by_its_first_event() {
+    let mut scene = Scene::new(|watches| watches.add(Table::Data, "/miss", A));
+    assert_eq!(scene.create("/miss").delete("/miss").create("/miss").heard(), "1 /miss");
+    scene.watches.add(Table::Child, "/w", A);
+    assert_eq!(scene.set("/w/n").create("/w/k").create("/w/k2").heard(), "4 /w");
+    assert_eq!(scene.watches.total(), 0);
+}
+
+#[test]
+fn leaving_a_watch_twice_is_leaving_it_once() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Data, "/x", A);
+        watches.add(Table::Data, "/x", A);
+        watches.add_persistent("/p", A);
+        watches.add_persistent("/p", A);
+    });
+    assert_eq!(scene.set("/x").set("/x").heard(), "3 /x");
+    assert!(scene.watches.remove(A, "/p", WatchKind::Persistent));
+    assert_eq!(scene.set("/p").create("/p/c").heard(), "");
+}
+
+#[test]
+fn deletion_uses_up_data_and_child_watch_with_one_event() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Data, "/x", A);
+        watches.add(Table::Child, "/x", A);
+    });
+    assert_eq!(scene.delete("/x").heard(), "2 /x");
+    assert!(!scene.watches.contains(A, "/x", WatchKind::Any));
+}
+
+#[test]
+fn deletion_under_a_recursive_ancestor_uses_up_the_child_watch() {
+    let mut scene = Scene::new(|watches| {
+        watches.add_recursive("/rr", A);
+        watches.add(Table::Child, "/rr/a", A);
+    });
+    assert_eq!(scene.delete("/rr/a").heard(), "2 /rr/a");
+    assert!(!scene.watches.contains(A, "/rr/a", WatchKind::Children));
+}
+
+#[test]
+fn recursive_and_persistent_together_hear_of_a_new_child_twice() {
+    let mut scene = Scene::new(|watches| {
+        watches.add_recursive("/x", A);
+        watches.add_persistent("/x", A);
+    });
+    assert_eq!(scene.create("/x/c").heard(), "1 /x/c, 4 /x");
+}
+
+#[test]
+fn recursive_and_child_watch_together_hear_of_a_new_child_twice() {
+    let mut scene = Scene::new(|watches| {
+        watches.add_recursive("/rr", A);
+        watches.add(Table::Child, "/rr", A);
+    });
+    assert_eq!(scene.create("/rr/a").create("/rr/b").heard(), "1 /rr/a, 4 /rr, 1 /rr/b");
+}
+
+#[test]
+fn all_modes_and_a_recursive_ancestor_make_one_event() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Data, "/x", A);
+        watches.add_persistent("/x", A);
+        watches.add_recursive("/x", A);
+        watches.add_recursive("/", A);
+    });
+    assert_eq!(scene.set("/x").heard(), "3 /x");
+    assert_eq!(scene.set("/x").heard(), "3 /x");
+    assert!(!scene.watches.contains(A, "/x", WatchKind::Data));
+}
+
+#[test]
+fn a_persistent_watch_stays_through_deletion_and_creation() {
+    let mut scene = Scene::new(|watches| watches.add_persistent("/pp", A));
+    scene.create("/pp").set("/pp").create("/pp/c").set("/pp/c").create("/pp/c/g");
+    scene.delete("/pp/c/g").delete("/pp/c").delete("/pp").create("/pp");
+    assert_eq!(scene.heard(), "1 /pp, 3 /pp, 4 /pp, 4 /pp, 2 /pp, 1 /pp");
+}
+
+#[test]
+fn a_recursive_watch_stays_and_never_tells_of_children_lists() {
+    let mut scene = Scene::new(|watches| watches.add_recursive("/rr", A));
+    scene.create("/rr").set("/rr").create("/rr/a").set("/rr/a").create("/rr/a/b");
+    scene.delete("/rr/a/b").delete("/rr/a").delete("/rr").create("/rrx").create("/rr");
+    assert_eq!(
+        scene.heard(),
+        "1 /rr, 3 /rr, 1 /rr/a, 3 /rr/a, 1 /rr/a/b, 2 /rr/a/b, 2 /rr/a, 2 /rr, 1 /rr"
+    );
+}
+
+#[test]
+fn a_recursive_watch_on_the_root_hears_everything() {
+    let mut scene = Scene::new(|watches| watches.add_recursive("/", A));
+    scene.create("/k").set("/zookeeper").set("/zookeeper/quota").set("/");
+    assert_eq!(scene.heard(), "1 /k, 3 /zookeeper, 3 /zookeeper/quota, 3 /");
+}
+
+#[test]
+fn the_operations_of_a_multi_fire_one_after_the_other() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Child, "/mw", A);
+        watches.add(Table::Data, "/mw/a", A);
+        watches.add(Table::Data, "/mw/b", A);
+    });
+    scene.create("/mw/a").create("/mw/b").set("/mw/a").delete("/mw/b");
+    assert_eq!(scene.heard(), "1 /mw/a, 4 /mw, 1 /mw/b");
+
+    let mut scene = Scene::new(|watches| {
+        watches.add_persistent("/mw", A);
+        watches.add_recursive("/mw", A);
+    });
+    scene.create("/mw/c").set("/mw/c").delete("/mw/c");
+    assert_eq!(scene.heard(), "1 /mw/c, 4 /mw, 3 /mw/c, 2 /mw/c, 4 /mw");
+}
+
+#[test]
+fn the_ephemerals_of_a_closed_session_fire_in_pairs() {
+    let mut scene = Scene::new(|watches| {
+        watches.add_persistent("/p", A);
+        watches.add_recursive("/p", A);
+    });
+    scene.delete("/p/1").delete("/p/2").delete("/p/3");
+    assert_eq!(scene.heard(), "2 /p/1, 4 /p, 2 /p/2, 4 /p, 2 /p/3, 4 /p");
+}
+
+#[test]
+fn paths_that_no_znode_has_never_fire() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Data, "", A);
+        watches.add_recursive("/dw/", A);
+        watches.add_persistent("x//", A);
+    });
+    assert_eq!(scene.set("/").set("/dw").create("/dw/c").create("/x").heard(), "");
+    assert_eq!(scene.watches.total(), 4);
+}
+
+#[test]
+fn removing_a_data_watch_leaves_the_persistent_one() {
+    let mut scene = Scene::new(|watches| {
+        watches.add_persistent("/x", A);
+        watches.add(Table::Data, "/x", A);
+    });
+    assert!(scene.watches.remove(A, "/x", WatchKind::Data));
+    assert!(!scene.watches.remove(A, "/x", WatchKind::Data));
+    assert_eq!(scene.set("/x").heard(), "3 /x");
+}
+
+#[test]
+fn each_kind_sees_its_own_modes() {
+    let found = |leave: fn(&mut Watches)| {
+        let scene = Scene::new(leave);
+        KINDS.map(|kind| scene.watches.contains(A, "/x", kind))
+    };
+    let [children, data, any, persistent, recursive] = [0, 1, 2, 3, 4];
+    let only = |kinds: &[usize]| {
+        [children, data, any, persistent, recursive].map(|kind| kinds.contains(&kind))
+    };
+    assert_eq!(found(|watches| watches.add(Table::Child, "/x", A)), only(&[children, any]));
+    assert_eq!(found(|watches| watches.add(Table::Data, "/x", A)), only(&[data, any]));
+    assert_eq!(found(|watches| watches.add_persistent("/x", A)), only(&[any, persistent]));
+    assert_eq!(found(|watches| watches.add_recursive("/x", A)), only(&[any, recursive]));
+    assert_eq!(found(|watches| watches.add_recursive("/x", B)), only(&[]));
+    assert_eq!(found(|watches| watches.add_recursive("/", A)), only(&[]));
+}
+
+#[test]
+fn each_kind_removes_its_own_modes_and_tells_nobody() {
+    for kind in KINDS {
+        let mut scene = Scene::new(|watches| {
+            watches.add(Table::Data, "/x", A);
+            watches.add(Table::Child, "/x", A);
+            watches.add_persistent("/x", A);
+            watches.add_recursive("/x", A);
+            watches.add(Table::Data, "/x", B);
+        });
+        assert!(scene.watches.remove(A, "/x", kind), "{kind:?}");
+        assert!(!scene.watches.remove(A, "/x", kind), "{kind:?}");
+        for other in KINDS {
+            let gone = other == kind || kind == WatchKind::Any;
+            assert_eq!(scene.watches.contains(A, "/x", other), !gone, "{kind:?}, then {other:?}");
+        }
+        assert!(scene.watches.contains(B, "/x", WatchKind::Data));
+    }
+}
+
+#[test]
+fn kinds_have_the_numbers_of_the_wire() {
+    let kinds = [1, 2, 3, 4, 5].map(WatchKind::from_number);
+    assert_eq!(kinds, KINDS.map(Some));
+    assert_eq!([0, 6, 9, -1].map(WatchKind::from_number), [None; 4]);
+}
+
+#[test]
+fn a_closed_connection_takes_its_watches_along_and_no_others() {
+    let mut scene = Scene::new(|watches| {
+        watches.add(Table::Data, "/x", A);
+        watches.add(Table::Child, "/x", A);
+        watches.add_persistent("/y", A);
+        watches.add_recursive("/", A);
+        watches.add(Table::Data, "/x", B);
+    });
+    scene.watches.remove_connection(A);
+    assert_eq!(scene.watches.total(), 1);
+    scene.set("/x").set("/y").create("/z");
+    assert_eq!(scene.told, [(B, EventKind::NodeDataChanged, "/x".to_owned())]);
+}
+
+#[test]
+fn connections_are_told_in_the_order_of_their_ids() {
+    let mut watches = Watches::default();
+    for id in [5, 3, 9, 1] {
+        watches.add(Table::Data, "/x", ConnectionId(id));
+    }
+    watches.add_recursive("/", ConnectionId(4));
+    watches.add_recursive("/", ConnectionId(3));
+    let mut fired = Vec::new();
+    watches.fire(Table::Data, "/x", &mut fired);
+    assert_eq!(fired, [1, 3, 4, 5, 9].map(ConnectionId));
+}
+
+#[test]
+fn counts_are_those_of_the_four_letter_words() {
+    let mut watches = Watches::default();
+    watches.add(Table::Child, "/c", A);
+    watches.add_persistent("/p", A);
+    watches.add_recursive("/p", A);
+    watches.add_recursive("/r", B);
+    assert_eq!(watches.total(), 4);
+    assert_eq!(watches.data_entries(), 2);
+    assert_eq!(watches.data_paths(), 2);
+    assert_eq!(watches.data_connections(), 2);
+    let pairs: BTreeSet<_> = watches.data_watches().collect();
+    assert_eq!(pairs, BTreeSet::from([(A, "/p"), (B, "/r")]));
+}
+
+#[test]
+fn ten_thousand_watchers_of_one_path_leave_nothing_behind() {
+    let mut watches = Watches::default();
+    for id in 0..10_000 {
+        watches.add(Table::Data, "/x", ConnectionId(id));
+    }
+    let mut fired = Vec::new();
+    watches.fire(Table::Data, "/x", &mut fired);
+    assert_eq!(fired.len(), 10_000);
+    let left = (watches.total(), watches.data_paths(), watches.data_connections());
+    assert_eq!(left, (0, 0, 0));
+}
+
+/// The rules word for word over one flat set.
+#[derive(Debug, Default)]
+struct Model {
+    registered: BTreeSet<(bool, String, ConnectionId, char)>,
+}
+
+impl Model {
+    fn add(&mut self, table: Table, path: &str, connection: ConnectionId, mode: char) {
+        self.registered.insert((table == Table::Data, path.to_owned(), connection, mode));
+    }
+
+    fn fire(&mut self, table: Table, path: &str) -> BTreeSet<ConnectionId> {
+        let data = table == Table::Data;
+        let above = |ancestor: &str| {
+            ancestor != path && (ancestor == "/" || path.starts_with(&format!("{ancestor}/")))
+        };
+        let matches = |entry: &&(bool, String, ConnectionId, char)| {
+            entry.0 == data && (entry.1 == path || (entry.3 == 'R' && above(&entry.1)))
+        };
+        let fired = self.registered.iter().filter(matches).map(|entry| entry.2).collect();
+        self.registered.retain(|(d, p, _, mode)| !(*d == data && p == path && *mode == 'S'));
+        fired
+    }
+
+    fn selects(kind: WatchKind, data: bool, mode: char) -> bool {
+        match kind {
+            WatchKind::Children => !data && mode == 'S',
+            WatchKind::Data => data && mode == 'S',
+            WatchKind::Any => true,
+            WatchKind::Persistent => mode == 'P',
+            WatchKind::Recursive => mode == 'R',
+        }
+    }
+
+    fn remove(&mut self, connection: ConnectionId, path: &str, kind: WatchKind) -> bool {
+        let before = self.registered.len();
+        self.registered.retain(|(data, p, c, mode)| {
+            !(p == path && *c == connection && Self::selects(kind, *data, *mode))
+        });
+        self.registered.len() < before
+    }
+
+    fn pairs(&self, data: bool) -> BTreeSet<(ConnectionId, &str)> {
+        let entries = self.registered.iter().filter(|entry| entry.0 == data);
+        entries.map(|entry| (entry.2, entry.1.as_str())).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Table),
+    AddPersistent,
+    AddRecursive,
+    Fire(Table),
+    FireDeleted,
+    Remove(WatchKind),
+    RemoveConnection,
+}
+
+fn step() -> impl Strategy<Value = (Step, &'static str, ConnectionId)> {
+    let table = prop_oneof![Just(Table::Data), Just(Table::Child)];
+    let step = prop_oneof![
+        4 => table.clone().prop_map(Step::Add),
+        2 => Just(Step::AddPersistent),
+        2 => Just(Step::AddRecursive),
+        4 => table.prop_map(Step::Fire),
+        2 => Just(Step::FireDeleted),
+        3 => prop::sample::select(&KINDS[..]).prop_map(Step::Remove),
+        1 => Just(Step::RemoveConnection),
+    ];
+    let paths = prop::sample::select(&["/", "/a", "/a/b", "/a/b/c", "/ab", "/a/c"][..]);
+    (step, paths, (1..5u64).prop_map(ConnectionId))
+}
+
+proptest! {
+    #[test]
+    fn tables_and_model_agree(steps in prop::collection::vec(step(), 0..60)) {
+        let (mut watches, mut model) = (Watches::default(), Model::default());
+        let mut fired = Vec::new();
+        for (step, path, connection) in steps {
+            match step {
+                Step::Add(table) => {
+                    watches.add(table, path, connection);
+                    model.add(table, path, connection, 'S');
+                }
+                Step::AddPersistent => {
+                    watches.add_persistent(path, connection);
+                    model.add(Table::Data, path, connection, 'P');
+                    model.add(Table::Child, path, connection, 'P');
+                }
+                Step::AddRecursive => {
+                    watches.add_recursive(path, connection);
+                    model.add(Table::Data, path, connection, 'R');
+                }
+                Step::Fire(table) => {
+                    watches.fire(table, path, &mut fired);
+                    prop_assert_eq!(&fired, &Vec::from_iter(model.fire(table, path)));
+                }
+                Step::FireDeleted => {
+                    watches.fire_deleted(path, &mut fired);
+                    let mut expected = model.fire(Table::Data, path);
+                    expected.extend(model.fire(Table::Child, path));
+                    prop_assert_eq!(&fired, &Vec::from_iter(expected));
+                }
+                Step::Remove(kind) => {
+                    let was_there = watches.contains(connection, path, kind);
+                    prop_assert_eq!(watches.remove(connection, path, kind), was_there);
+                    prop_assert_eq!(model.remove(connection, path, kind), was_there);
+                }
+                Step::RemoveConnection => {
+                    watches.remove_connection(connection);
+                    model.registered.retain(|entry| entry.2 != connection);
+                }
+            }
+            let data = model.pairs(true);
+            prop_assert_eq!(watches.total(), data.len() + model.pairs(false).len());
+            prop_assert_eq!(watches.data_entries(), data.len());
+            prop_assert_eq!(watches.data_watches().collect::<BTreeSet<_>>(), data.clone());
+            let paths: BTreeSet<_> = data.iter().map(|pair| pair.1).collect();
+            prop_assert_eq!(watches.data_paths(), paths.len());
+            let connections: BTreeSet<_> = data.iter().map(|pair| pair.0).collect();
+            prop_assert_eq!(watches.data_connections(), connections.len());
+        }
+    }
+}

@@ -1,1 +1,6 @@
-//! The store in this process.
+//! etcd's model in this process, kept on disk. Not replicated.
+
+pub mod engine;
+pub mod limits;
+
+mod leases;

@@ -1,0 +1,224 @@
+//! `zkbench`: a load generator for any server that speaks ZooKeeper's client protocol.
+//! It checks every answer: a wrong one ends the run with a message and exit code 1.
+
+mod connection;
+mod frames;
+mod idle;
+mod lock;
+mod measure;
+mod pipeline;
+mod processes;
+mod report;
+mod session;
+mod source;
+mod table;
+mod watch;
+mod workload;
+mod znodes;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use tokio::runtime;
+
+use crate::measure::Measurement;
+use crate::processes::Process;
+use crate::workload::{Plan, Workload};
+
+/// Measures ZooKeeper-compatible servers
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put load on one server and print what it took
+    Run(RunArgs),
+    /// Turn results of several servers and rounds into a Markdown page
+    Report(ReportArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Server to measure
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: String,
+    /// What to measure, several separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    workload: Vec<Workload>,
+    /// Connections (watchers, sessions), several separated by commas: one run each
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = positive)]
+    connections: Vec<usize>,
+    /// Requests under way on each connection, for workloads of single requests
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = positive)]
+    in_flight: Vec<usize>,
+    /// Start operations at this rate whatever the server does (default: as fast as it answers)
+    #[arg(long, value_name = "OPS_PER_SECOND")]
+    rate: Option<f64>,
+    /// Let set and mixed use one znode for all connections
+    #[arg(long)]
+    same: bool,
+    /// How long to count
+    #[arg(long, default_value_t = 3000, value_name = "MS")]
+    duration_ms: u64,
+    /// How long to run before counting
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    warm_up_ms: u64,
+    /// Session timeout to ask for
+    #[arg(long, default_value_t = 40_000, value_name = "MS")]
+    session_timeout_ms: i32,
+    /// Znode to work under; it and all below it are deleted before and after
+    #[arg(long, default_value = "/zkbench", value_name = "PATH")]
+    root: String,
+    /// Server process whose processor time is measured; may be repeated
+    #[arg(long = "pid", value_name = "NAME=PID")]
+    pids: Vec<Process>,
+    /// Name of the server in the results
+    #[arg(long, default_value = "server")]
+    label: String,
+    /// Number of the round that this run belongs to
+    #[arg(long, default_value_t = 1)]
+    round: u32,
+    /// Append each measurement to this file, as a line of JSON ("-": print it)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Threads of the load generator
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+#[derive(Debug, clap::Args)]
+struct ReportArgs {
+    /// Results file as written by `run --json`
+    results: PathBuf,
+    /// Markdown page to write (default: print it)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Markdown text on how the figures came about, put before the tables
+    #[arg(long, value_name = "FILE")]
+    conditions: Option<PathBuf>,
+    /// Server that the others are compared with
+    #[arg(long, default_value = "ZooKeeper", value_name = "LABEL")]
+    reference: String,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Run(args) => args.run(),
+        Command::Report(args) => args.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zkbench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl RunArgs {
+    fn run(self) -> Result<()> {
+        let mut resolved = self.addr.to_socket_addrs().context("resolve the server's address")?;
+        let addr = resolved.next().context("the server's name has no address")?;
+        let mut builder = if self.threads > 1 {
+            runtime::Builder::new_multi_thread()
+        } else {
+            runtime::Builder::new_current_thread()
+        };
+        let runtime = builder.worker_threads(self.threads.max(1)).enable_all().build()?;
+        print!("{}", table::header());
+        for plan in self.plans(addr) {
+            let name = plan.workload.name();
+            let figures = runtime.block_on(plan.carry_out());
+            let figures = figures.with_context(|| {
+                format!("{name} on {} with {} connections", self.label, plan.connections)
+            })?;
+            self.publish(&Measurement {
+                target: self.label.clone(),
+                round: self.round,
+                workload: if plan.same { format!("{name} (same znode)") } else { name },
+                connections: plan.connections,
+                in_flight: plan.in_flight,
+                rate: plan.rate,
+                figures,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn plans(&self, addr: SocketAddr) -> Vec<Plan> {
+        let mut processes = self.pids.clone();
+        processes.push(Process::own());
+        let mut plans = Vec::new();
+        for &workload in &self.workload {
+            let single = [1];
+            let pipelined = workload.is_pipelined();
+            let in_flights = if pipelined { &self.in_flight[..] } else { &single };
+            for &connections in &self.connections {
+                plans.extend(in_flights.iter().map(|&in_flight| Plan {
+                    addr,
+                    session_timeout_ms: self.session_timeout_ms,
+                    workload,
+                    root: self.root.clone(),
+                    connections,
+                    in_flight,
+                    rate: self.rate.filter(|_| pipelined),
+                    same: self.same && matches!(workload, Workload::Set | Workload::Mixed),
+                    warm_up: Duration::from_millis(self.warm_up_ms),
+                    duration: Duration::from_millis(self.duration_ms),
+                    processes: processes.clone(),
+                }));
+            }
+        }
+        plans
+    }
+
+    fn publish(&self, measurement: &Measurement) -> Result<()> {
+        print!("{}", table::row(measurement));
+        let line = serde_json::to_string(measurement)? + "\n";
+        match self.json.as_deref() {
+            None => Ok(()),
+            Some(path) if path == Path::new("-") => {
+                print!("{line}");
+                Ok(())
+            }
+            Some(path) => append(path, &line).with_context(|| format!("write {path:?}")),
+        }
+    }
+}
+
+impl ReportArgs {
+    fn run(self) -> Result<()> {
+        let read = |path: &Path| {
+            fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+        };
+        let results = report::parse(&read(&self.results)?)?;
+        let conditions = self.conditions.as_deref().map(read).transpose()?.unwrap_or_default();
+        let page = report::page(&conditions, &results, &self.reference)?;
+        match &self.out {
+            None => print!("{page}"),
+            Some(path) => fs::write(path, page).with_context(|| format!("write {path:?}"))?,
+        }
+        Ok(())
+    }
+}
+
+fn append(path: &Path, line: &str) -> Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(line.as_bytes())?;
+    Ok(())
+}
+
+fn positive(typed: &str) -> Result<usize> {
+    let number: usize = typed.parse()?;
+    anyhow::ensure!(number > 0, "must be at least 1");
+    Ok(number)
+}

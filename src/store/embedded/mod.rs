@@ -1,1 +1,105 @@
-//! The store in this process.
+//! etcd's model in this process, kept on disk. Not replicated.
+//!
+//! It keeps no history across a restart: the snapshot that it tells knows no deletions.
+
+pub mod engine;
+pub mod limits;
+
+mod leases;
+
+mod clock;
+mod disk;
+mod worker;
+
+use crate::keeper::txn::{StoreCommand, StoreEvent};
+use crate::store::StoreError;
+use crate::store::embedded::clock::Clock;
+use crate::store::embedded::disk::Disk;
+use crate::store::embedded::engine::Engine;
+use crate::store::embedded::limits::Limits;
+use crate::store::embedded::worker::Worker;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// Where the embedded store lives.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A directory of its own; it is created if there is none.
+    pub data_dir: PathBuf,
+}
+
+/// The embedded store at work on its thread.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    commands: Sender<StoreCommand>,
+    /// The disk's failure, once; it is closed when the thread ends.
+    failure: watch::Receiver<Option<StoreError>>,
+}
+
+impl Embedded {
+    pub(super) async fn open(
+        options: Options,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> Result<Self, StoreError> {
+        let data_dir = options.data_dir;
+        let path = data_dir.clone();
+        let opened = tokio::task::spawn_blocking(move || Disk::open(&path)).await;
+        let (disk, state) = opened.expect("opening does not panic")?;
+        tracing::info!(
+            data_dir = %data_dir.display(),
+            keys = state.entries.len(),
+            leases = state.leases.len(),
+            revision = %state.revision,
+            "embedded store is open; its data is not replicated"
+        );
+        let engine = Engine::restore(Limits::default(), state, Duration::ZERO);
+        Self::start(engine, disk, events, data_dir)
+    }
+
+    fn start(
+        engine: Engine,
+        disk: Disk,
+        events: mpsc::Sender<StoreEvent>,
+        path: PathBuf,
+    ) -> Result<Self, StoreError> {
+        let (commands, receiver) = std::sync::mpsc::channel();
+        let (failed, failure) = watch::channel(None);
+        let clock = Clock::new(Instant::now());
+        let worker = Worker { engine, disk, commands: receiver, events, clock };
+        std::thread::Builder::new()
+            .name("embedded-store".into())
+            .spawn(move || {
+                worker.run(|error| {
+                    failed.send_replace(Some(error));
+                });
+                // What is dropped here tells `close` that the database is closed.
+                drop(failed);
+            })
+            .map_err(|error| StoreError::Disk { path, reason: error.to_string() })?;
+        Ok(Self { commands, failure })
+    }
+
+    pub(super) fn send(&self, command: StoreCommand) {
+        // The thread ends only when nobody listens to its events.
+        let _ = self.commands.send(command);
+    }
+
+    pub(super) async fn failed(&self) -> StoreError {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(error) => error.as_ref().expect("it was waited for").clone(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    pub(super) async fn close(self) {
+        let Self { commands, mut failure } = self;
+        drop(commands);
+        while failure.changed().await.is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,5 @@
 //! The store in etcd.
+
+mod options;
+
+pub use options::Options;

@@ -16,15 +16,15 @@ pub(crate) fn records(schema: &Schema) -> String {
 /// in, so that none can be left out.
 pub(crate) fn list(schema: &Schema) -> String {
     let records = schema.modules.iter().flat_map(|module| &module.records);
-    let rows: String = records
-        .map(|record| {
-            let fields: Vec<String> = record.fields.iter().map(|it| field_name(&it.name)).collect();
-            format!("            {} {{ {} }}\n", record_name(&record.name), fields.join(", "))
-        })
-        .collect();
-    format!(
-        "macro_rules! each_record {{\n    ($callback:ident) => {{\n        $callback! {{\n{rows}        }}\n    }};\n}}\n"
-    )
+    let rows: String = records.map(row).collect();
+    let call = format!("        $callback! {{\n{rows}        }}\n");
+    format!("macro_rules! each_record {{\n    ($callback:ident) => {{\n{call}    }};\n}}\n")
+}
+
+fn row(record: &Record) -> String {
+    let field = |field: &Field| format!("{} {:?}", field_name(&field.name), field.name);
+    let fields: Vec<String> = record.fields.iter().map(field).collect();
+    format!("            {} {{ {} }}\n", record_name(&record.name), fields.join(", "))
 }
 
 fn record(record: &Record) -> String {
@@ -37,8 +37,8 @@ fn record(record: &Record) -> String {
         format!("\nimpl Record for {name} {{\n"),
         format!("    const NAME: &'static str = {:?};\n}}\n", record.name),
         format!("\nimpl Value for {name} {{\n"),
-        format!("    const LEN_MIN: usize = {};\n", sum(fields, least)),
-        method("fn encoded_len(&self) -> usize", sum(fields, measured)),
+        format!("    const LEN_MIN: usize = {};\n", terms(fields, least, " + ")),
+        method("fn encoded_len(&self) -> usize", terms(fields, measured, "\n            + ")),
         encode(fields),
         decode(fields),
         String::from("}\n"),
@@ -74,14 +74,17 @@ fn block(head: &str, lines: Vec<String>) -> String {
     format!("{head} {{\n{}}}\n", lines.concat())
 }
 
-fn sum(fields: &[Field], term: fn(&Field) -> String) -> String {
-    fields.iter().map(term).collect::<Vec<_>>().join("\n        + ")
+fn terms(fields: &[Field], term: fn(&Field) -> String, plus: &str) -> String {
+    fields.iter().map(term).collect::<Vec<_>>().join(plus)
 }
 
+/// What is null takes the four bytes of a length.
 fn least(field: &Field) -> String {
     match &field.kind {
-        Type::Record(_) => format!("{}::LEN_MIN", rust_type(&field.kind)),
-        kind => format!("<{} as Value>::LEN_MIN", rust_type(kind)),
+        Type::Byte | Type::Boolean => String::from("1"),
+        Type::Long => String::from("8"),
+        Type::Int | Type::Ustring | Type::Buffer | Type::Vector(_) => String::from("4"),
+        Type::Record(name) => format!("{}::LEN_MIN", record_name(name)),
     }
 }
 

@@ -8,14 +8,16 @@ mod ip;
 #[cfg(test)]
 mod tests;
 
-use crate::keeper::error::ErrorCode;
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use indexmap::IndexSet;
 use jute::{Acl, Id, Text};
 use rustc_hash::FxBuildHasher;
 use sha1::{Digest as _, Sha1};
-use std::net::IpAddr;
+
+use crate::keeper::error::ErrorCode;
 
 /// The permission bits (`ZooDefs.Perms`). Higher bits are stored and returned, and mean nothing.
 pub mod perms {

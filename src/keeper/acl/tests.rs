@@ -1,13 +1,15 @@
 //! Access control against the vectors that were measured on a real server.
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use jute::{Acl, Id, Text};
+use proptest::prelude::*;
+
 use crate::keeper::acl::{
     IDENTITIES_MAX, Identity, authenticate, ip_identity, masked, normalize, permits, perms,
     user_name,
 };
 use crate::keeper::error::ErrorCode;
-use jute::{Acl, Id, Text};
-use proptest::prelude::*;
-use std::net::{IpAddr, Ipv4Addr};
 
 const SUPER_TEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 const BOB: &str = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM=";

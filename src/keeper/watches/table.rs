@@ -3,10 +3,12 @@
 //! It knows nothing of events and kinds of changes. Everything costs as much as it touches: a
 //! fire its watchers, a closed connection its own watches.
 
-use crate::keeper::request::ConnectionId;
-use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::keeper::request::ConnectionId;
 
 /// A set of registrations of one connection on one path. They do not depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! What fires for whom: the rows that were measured on a real server, by name, and a property
 //! against a model that does nothing but follow the rules' wording.
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
 use crate::keeper::path;
 use crate::keeper::request::{ConnectionId, EventKind};
 use crate::keeper::watches::{Table, WatchKind, Watches};
-use proptest::prelude::*;
-use std::collections::BTreeSet;
 
 const A: ConnectionId = ConnectionId(1);
 const B: ConnectionId = ConnectionId(2);

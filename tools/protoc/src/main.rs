@@ -15,7 +15,8 @@ fn main() {
     }
 }
 
-/// Builds the folder beside its place and then renames it, so that whoever looks sees all or nothing.
+/// Builds the folder beside its place and then renames it, so that whoever looks sees all or
+/// nothing.
 fn install(target: &Path) -> io::Result<()> {
     let binary = protoc_bin_vendored::protoc_bin_path().map_err(io::Error::other)?;
     let include = protoc_bin_vendored::include_path().map_err(io::Error::other)?;

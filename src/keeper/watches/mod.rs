@@ -4,6 +4,8 @@
 //! connection may read it (the ACL filter), is up to the caller: a standard watch is used up by
 //! its first event, delivered or not. Paths are exact strings, and need not be valid.
 
+#[cfg(test)]
+mod model;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ CARGO ?= cargo
 LISTEN ?= 127.0.0.1:2181
 ARGS ?=
 
-.PHONY: help run build test fmt lint docs check tools clean
+.PHONY: help run build test bench fmt lint docs check tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -18,6 +18,9 @@ build: ## Build the server as it should be used: target/release/zkshim.
 test: ## Run every test; what needs Java, Maven, Go or Python and did not find it is listed at the end.
 	@rm -f target/not-run.txt
 	@$(CARGO) test --locked --workspace --no-fail-fast; status=$$?; .ci/not-run; exit $$status
+
+bench: ## Measure zkshim against ZooKeeper (ARGS="--quick" for a first look) and write docs/benchmarks.md.
+	tools/bench $(ARGS)
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all

@@ -40,7 +40,7 @@ pub(crate) fn page(conditions: &str, results: &[Measurement], reference: &str) -
     ensure!(known, "the results say nothing about {reference}");
     let comparisons = arrange(results);
     let mut page = conditions.trim_end().to_owned();
-    page.push_str("\n\n## Overview\n\n");
+    page.push('\n');
     page.push_str(&overview(&comparisons, reference));
     let mut workload = "";
     for comparison in &comparisons {
@@ -116,8 +116,14 @@ fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
             others.push(name);
         }
     }
+    if others.is_empty() {
+        return String::new();
+    }
     let heads = others.iter().map(|name| format!(" {name}: ops/s | p50 | CPU |"));
-    let mut table = format!("| workload | load |{}\n", heads.collect::<String>());
+    let mut table = format!(
+        "\n## Overview: ratios to {reference}\n\n| workload | load |{}\n",
+        heads.collect::<String>()
+    );
     table.push_str(&format!("|---|---|{}\n", "---:|".repeat(3 * others.len())));
     for comparison in comparisons {
         let (case, against) = (&comparison.case, comparison.server(reference));

@@ -92,7 +92,7 @@ pub enum Operation {
     GetChildren2(Read),
     /// 9.
     Sync(Option<Text>),
-    /// 14. A multi that breaks one of the rules for the whole request is
+    /// 14: a multi that breaks one of the rules for the whole request is
     /// [`Operation::Undecodable`].
     Multi(Vec<MultiOperation>),
     /// 22.

@@ -2,8 +2,8 @@
 //!
 //! What differs between records is written out; what is the same is in `src/primitives.rs`.
 
-use super::ast::{Field, Record, Schema, Type};
-use super::names::{field_name, record_name};
+use crate::compiler::ast::{Field, Record, Schema, Type};
+use crate::compiler::names::{field_name, record_name};
 
 /// The records as Rust.
 pub(crate) fn records(schema: &Schema) -> String {

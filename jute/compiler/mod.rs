@@ -5,9 +5,10 @@ pub(crate) mod emit;
 pub(crate) mod names;
 pub(crate) mod parse;
 
-use ast::Schema;
-use names::{last_part, record_name};
 use std::collections::BTreeSet;
+
+use crate::compiler::ast::{Field, Schema};
+use crate::compiler::names::{last_part, record_name};
 
 /// What the compiler makes of a schema.
 #[derive(Debug)]
@@ -46,6 +47,6 @@ fn check(schema: &Schema) -> Result<(), String> {
 }
 
 /// A record must come before those that hold it, so that none holds itself.
-fn is_unknown(known: &BTreeSet<String>, field: &ast::Field) -> bool {
+fn is_unknown(known: &BTreeSet<String>, field: &Field) -> bool {
     field.kind.record().is_some_and(|name| !known.contains(&record_name(last_part(name))))
 }

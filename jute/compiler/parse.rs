@@ -1,6 +1,5 @@
 //! Jute's grammar: one function for each production, named after it.
 
-use super::ast::{Field, Module, Record, Schema, Type};
 use nom::branch::alt;
 use nom::bytes::complete::{tag, take_until, take_while};
 use nom::character::complete::{char, multispace1, not_line_ending, satisfy};
@@ -9,6 +8,8 @@ use nom::error::Error;
 use nom::multi::{many0, many0_count, separated_list1};
 use nom::sequence::{delimited, pair, preceded, terminated};
 use nom::{IResult, Parser};
+
+use crate::compiler::ast::{Field, Module, Record, Schema, Type};
 
 /// Parses a whole schema.
 ///

@@ -1,6 +1,7 @@
 //! Why bytes could not be decoded, and in which record and field.
 
 use std::fmt;
+
 use thiserror::Error;
 
 /// Bytes that are not the record they should be.

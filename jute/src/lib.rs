@@ -8,11 +8,11 @@ mod error;
 pub mod primitives;
 mod text;
 
+use bytes::{Bytes, BytesMut};
+
 pub use crate::error::{DecodeError, Fault, Step};
 pub use crate::primitives::{Input, Value};
 pub use crate::text::Text;
-
-use bytes::{Bytes, BytesMut};
 
 /// A record of the schema.
 pub trait Record: Value {

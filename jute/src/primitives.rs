@@ -2,9 +2,10 @@
 //!
 //! All numbers are big-endian. A null ustring, buffer or vector has the length -1.
 
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
 use crate::error::{DecodeError, Fault};
 use crate::text::{Text, java_utf8_len, put_java_utf8};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Upstream's default of `jute.maxbuffer`, in bytes.
 pub const MAXBUFFER_DEFAULT: usize = 0xF_FFFF;

@@ -1,10 +1,11 @@
 //! UTF-8 text that shares the buffer it was read from, with Java's ways of reading and writing.
 
-use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
+
+use bytes::{BufMut, Bytes, BytesMut};
 
 /// Immutable text. A clone shares the bytes.
 ///
@@ -31,6 +32,13 @@ impl Text {
     /// [`Text`]s rather than slices where it counts.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a Text is made of UTF-8 only")
+    }
+
+    /// The same text in memory of its own. What is kept for long should be detached: a text from
+    /// a frame keeps the whole of the read buffer.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
     }
 
     /// The text's UTF-8 bytes.
@@ -186,6 +194,8 @@ mod tests {
         let text = Text::from_wire(bytes.clone());
         assert_eq!(text.as_bytes().as_ptr(), bytes.as_ptr());
         assert_eq!(text, "/caf\u{e9}\u{1f600}");
+        assert_eq!(text.detached(), text);
+        assert_ne!(text.detached().as_bytes().as_ptr(), bytes.as_ptr());
     }
 
     #[test]

@@ -237,3 +237,245 @@ fn decode_set_watches2(input: &mut Input<'_>) -> Result<SetWatches, DecodeError>
         persistent_recursive: record.persistent_recursive_watches,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, BytesMut};
+    use jute::{Acl, CreateRequest, Id};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NEW_SESSION: &[u8] = b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x27\x10\0\0\0\0\0\0\0\0";
+
+    fn handshake(rest: &[u8]) -> Result<Handshake, DecodeError> {
+        decode_connect(&Bytes::from([NEW_SESSION, rest].concat()))
+    }
+
+    fn password_and(rest: &[u8]) -> Vec<u8> {
+        [&b"\0\0\0\x10"[..], &[0; 16], rest].concat()
+    }
+
+    fn frame(opcode: i32, body: &[u8]) -> Bytes {
+        let mut out = BytesMut::new();
+        RequestHeader { xid: 7, type_: opcode }.encode(&mut out);
+        out.put_slice(body);
+        out.freeze()
+    }
+
+    fn encoded(record: &impl Value) -> BytesMut {
+        let mut out = BytesMut::new();
+        record.encode(&mut out);
+        out
+    }
+
+    fn check(opcode: i32, body: &[u8], expect: Operation) {
+        let expect = Request { xid: Xid(7), operation: expect };
+        assert_eq!(decode_request(&frame(opcode, body)), Ok(expect), "{opcode} {body:02x?}");
+    }
+
+    /// The record with surplus bytes is the operation; without its last byte it is undecodable.
+    fn check_record(opcode: i32, record: &impl Value, expect: Operation) {
+        let mut body = encoded(record);
+        check(opcode, &body[..body.len() - 1], Operation::Undecodable { opcode });
+        check(opcode, &[], Operation::Undecodable { opcode });
+        body.put_slice(b"more");
+        check(opcode, &body, expect);
+    }
+
+    fn path() -> Option<jute::Text> {
+        Some("/a".into())
+    }
+
+    #[test]
+    fn a_handshake_with_the_read_only_byte_is_decoded() {
+        let connect = Connect {
+            last_zxid_seen: Zxid(0),
+            timeout_ms: 10_000,
+            session: SessionId(0),
+            password: Bytes::from_static(&[0; 16]),
+        };
+        let expect = Handshake { connect, has_read_only_byte: true, read_only: false };
+        assert_eq!(handshake(&password_and(b"\0")), Ok(expect.clone()));
+        assert_eq!(handshake(&password_and(b"\0surplus")), Ok(expect.clone()));
+        assert_eq!(
+            handshake(&password_and(b"\x02")),
+            Ok(Handshake { read_only: true, ..expect.clone() })
+        );
+        assert_eq!(
+            handshake(&password_and(b"")),
+            Ok(Handshake { has_read_only_byte: false, ..expect })
+        );
+    }
+
+    #[test]
+    fn a_handshake_may_have_any_version_and_last_zxid() {
+        let head = b"\0\0\0\x07\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFB\0\0\0\0\0\0\0\x09";
+        let frame = Bytes::from([&head[..], &password_and(b"")].concat());
+        let connect = decode_connect(&frame).expect("the frame is whole").connect;
+        assert_eq!(connect.last_zxid_seen, Zxid(-1));
+        assert_eq!(connect.timeout_ms, -5);
+        assert_eq!(connect.session, SessionId(9));
+    }
+
+    #[test]
+    fn a_handshake_may_have_any_password() {
+        for (bytes, expect) in [
+            (&b"\xFF\xFF\xFF\xFF\0"[..], &b""[..]),
+            (b"\0\0\0\0\0", b""),
+            (b"\0\0\0\x05abcde\0", b"abcde"),
+        ] {
+            let found = handshake(bytes).map(|it| (it.connect.password, it.has_read_only_byte));
+            assert_eq!(found, Ok((Bytes::from_static(expect), true)));
+        }
+    }
+
+    #[test]
+    fn a_broken_handshake_closes_the_connection() {
+        assert!(handshake(b"\xFF\xFF\xFF\xFE\0").is_err());
+        assert!(handshake(b"\0\x2D\xC6\xC0\0\0\0\0").is_err());
+        assert!(handshake(b"").is_err());
+        assert!(decode_connect(&Bytes::new()).is_err());
+        assert!(decode_connect(&Bytes::from_static(&[0; 10])).is_err());
+    }
+
+    #[test]
+    fn a_broken_header_closes_the_connection() {
+        for length in 0..8 {
+            assert!(decode_request(&Bytes::from(vec![0; length])).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_second_handshake_is_an_unknown_operation() {
+        let frame = Bytes::from([NEW_SESSION, &password_and(b"\0")].concat());
+        let expect = Request { xid: Xid(0), operation: Operation::Unknown { opcode: 0 } };
+        assert_eq!(decode_request(&frame), Ok(expect));
+    }
+
+    #[test]
+    fn what_only_servers_send_and_what_nobody_serves_is_unknown() {
+        for opcode in [-12, -10, -2, -1, 0, 10, 13, 20, 23, 99, 108, 200, 1000, i32::MIN] {
+            check(opcode, b"\0\0\0\x02/a\xFF\xFF\xFF\xFF", Operation::Unknown { opcode });
+        }
+    }
+
+    #[test]
+    fn operations_without_a_record_ignore_their_body() {
+        for body in [&b""[..], b"\xFF\xFF\xFF\xFErest"] {
+            check(11, body, Operation::Ping);
+            check(-11, body, Operation::CloseSession);
+            check(107, body, Operation::WhoAmI);
+        }
+    }
+
+    #[test]
+    fn reads_are_decoded() {
+        let read = || Read { path: path(), watch: true };
+        let record = jute::ExistsRequest { path: path(), watch: true };
+        check_record(3, &record, Operation::Exists(read()));
+        check_record(4, &record, Operation::GetData(read()));
+        check_record(8, &record, Operation::GetChildren(read()));
+        check_record(12, &record, Operation::GetChildren2(read()));
+        check_record(6, &path(), Operation::GetAcl(path()));
+        check_record(9, &path(), Operation::Sync(path()));
+        check_record(103, &path(), Operation::GetEphemerals(path()));
+        check_record(104, &path(), Operation::GetAllChildrenNumber(path()));
+    }
+
+    #[test]
+    fn creates_keep_the_opcode_they_came_with() {
+        let id = Id { scheme: Some("world".into()), id: None };
+        let acl = Some(vec![Acl { perms: -1, id }]);
+        let record = CreateRequest { path: path(), data: None, acl: acl.clone(), flags: 77 };
+        let opcodes = [
+            (1, CreateOpcode::Create),
+            (15, CreateOpcode::Create2),
+            (19, CreateOpcode::CreateContainer),
+        ];
+        let create = |opcode, ttl_ms| {
+            let (path, acl) = (path(), acl.clone());
+            Operation::Create(Create { opcode, path, data: None, acl, flags: 77, ttl_ms })
+        };
+        for (number, opcode) in opcodes {
+            check_record(number, &record, create(opcode, -1));
+        }
+        let mut body = encoded(&record);
+        check(21, &body, Operation::Undecodable { opcode: 21 });
+        body.put_i64(5000);
+        check(21, &body, create(CreateOpcode::CreateTtl, 5000));
+    }
+
+    #[test]
+    fn lengths_below_minus_one_are_undecodable_but_counts_are_not() {
+        check(1, b"\xFF\xFF\xFF\xFE\0\0\0\0", Operation::Undecodable { opcode: 1 });
+        let expect = Create {
+            opcode: CreateOpcode::Create,
+            path: path(),
+            data: None,
+            acl: Some(Vec::new()),
+            flags: 0,
+            ttl_ms: -1,
+        };
+        let body = b"\0\0\0\x02/a\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFB\0\0\0\0";
+        check(1, body, Operation::Create(expect));
+    }
+
+    #[test]
+    fn other_writes_are_decoded() {
+        let version = -3;
+        let record = jute::DeleteRequest { path: path(), version };
+        check_record(2, &record, Operation::Delete(Delete { path: path(), version }));
+        let data = Some(Bytes::from("x"));
+        let record = jute::SetDataRequest { path: path(), data: data.clone(), version };
+        check_record(5, &record, Operation::SetData(SetData { path: path(), data, version }));
+        let record = jute::SetAclRequest { path: path(), acl: None, version };
+        check_record(7, &record, Operation::SetAcl(SetAcl { path: path(), acl: None, version }));
+        check_record(16, &jute::ReconfigRequest::default(), Operation::Reconfig);
+    }
+
+    #[test]
+    fn watch_operations_are_decoded() {
+        let record = jute::CheckWatchesRequest { path: path(), type_: 9 };
+        let selection = || WatchSelection { path: path(), kind: 9 };
+        check_record(17, &record, Operation::CheckWatches(selection()));
+        check_record(18, &record, Operation::RemoveWatches(selection()));
+        check_record(106, &record, Operation::AddWatch(AddWatch { path: path(), mode: 9 }));
+
+        let data_watches = Some(vec![path(), None]);
+        let record = jute::SetWatches { data_watches, ..jute::SetWatches::default() };
+        let expect = SetWatches {
+            data: Some(vec![path(), None]),
+            persistent: Some(Vec::new()),
+            persistent_recursive: Some(Vec::new()),
+            ..SetWatches::default()
+        };
+        check_record(101, &record, Operation::SetWatches(expect));
+        let record = jute::SetWatches2 { relative_zxid: 8, ..jute::SetWatches2::default() };
+        let expect = SetWatches { relative_zxid: Zxid(8), ..SetWatches::default() };
+        check_record(105, &record, Operation::SetWatches(expect));
+    }
+
+    #[test]
+    fn a_broken_auth_or_sasl_packet_closes_the_connection() {
+        let auth = Auth { scheme: Some("digest".into()), auth: Some(Bytes::from("u:p")) };
+        check(100, b"\0\0\0\0\0\0\0\x06digest\0\0\0\x03u:p", Operation::Auth(auth));
+        check(102, b"\0\0\0\x03abc", Operation::Sasl(Some(Bytes::from("abc"))));
+        check(102, b"\xFF\xFF\xFF\xFF", Operation::Sasl(None));
+        assert!(decode_request(&frame(100, b"\0\0\0\0\0\0\0\x06dig")).is_err());
+        assert!(decode_request(&frame(102, b"")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(
+            opcode in prop_oneof![-12..24, 99..109, any::<i32>()],
+            body in vec(prop_oneof![3 => Just(0_u8), 1 => 1..9_u8, 1 => any::<u8>()], 0..150),
+        ) {
+            let _ = decode_connect(&Bytes::copy_from_slice(&body));
+            let broken_is_closed = opcode == opcode::AUTH || opcode == opcode::SASL;
+            prop_assert!(decode_request(&frame(opcode, &body)).is_ok() || broken_is_closed);
+        }
+    }
+}

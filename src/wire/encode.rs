@@ -184,3 +184,156 @@ fn encode_vector<T: Value>(elements: &[T], out: &mut BytesMut) {
     put_length(out, elements.len());
     elements.iter().for_each(|element| element.encode(out));
 }
+
+#[cfg(test)]
+mod tests {
+    use jute::primitives::put_buffer;
+
+    use crate::keeper::error::ErrorCode;
+    use crate::keeper::request::{EventKind, Names, SessionId};
+    use crate::keeper::zxid::Zxid;
+
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|pair| pair.iter().fold(0, |sum, it| sum * 16 + *it as u8)).collect()
+    }
+
+    /// The frame is these bytes after a length, and stands behind what was there.
+    fn check_frame(outgoing: &Outgoing, has_read_only_byte: bool, hex: &str) {
+        let mut expect = BytesMut::from(&b"before"[..]);
+        put_buffer(&mut expect, &bytes(hex));
+        let mut out = BytesMut::from(&b"before"[..]);
+        encode(outgoing, has_read_only_byte, &mut out);
+        assert_eq!(out, expect, "{outgoing:?}");
+    }
+
+    fn check(xid: i32, zxid: i64, outcome: Result<Body, ErrorCode>, hex: &str) {
+        let reply = Reply { xid: Xid(xid), zxid: Zxid(zxid), outcome };
+        check_frame(&Outgoing::Reply(reply), true, hex);
+    }
+
+    /// The body alone, behind a header that is checked elsewhere.
+    fn check_body(body: Body, hex: &str) {
+        check(1, 2, Ok(body), &format!("00000001 0000000000000002 00000000 {hex}"));
+    }
+
+    fn stat() -> Stat {
+        Stat {
+            czxid: 0x3a4,
+            mzxid: 0x3a4,
+            ctime: 0x01a2_2924_6408,
+            mtime: 0x01a2_2924_6408,
+            data_length: 2,
+            pzxid: 0x3a4,
+            ..Stat::default()
+        }
+    }
+
+    const STAT: &str = "00000000000003a4 00000000000003a4 000001a229246408 000001a229246408 \
+                        00000000 00000000 00000000 0000000000000000 00000002 00000000 \
+                        00000000000003a4";
+
+    fn names() -> Names {
+        Names(Bytes::from(bytes("00000001 00000001 78")))
+    }
+
+    #[test]
+    fn an_accepted_handshake_has_the_byte_if_the_request_had_it() {
+        let password = "cda2bce3d6b02619f35aa2b90f547d0f";
+        let accepted = Outgoing::Connected(Connected::Accepted {
+            timeout_ms: 10_000,
+            session: SessionId(0x0100_0008_95b9_0000),
+            password: bytes(password).into(),
+        });
+        let hex = format!("00000000 00002710 0100000895b90000 00000010 {password}");
+        check_frame(&accepted, true, &format!("{hex} 00"));
+        check_frame(&accepted, false, &hex);
+    }
+
+    #[test]
+    fn a_refused_handshake_is_all_zeros_but_for_the_password_s_length() {
+        let zeros = "00".repeat(16);
+        let hex = format!("00000000 00000000 0000000000000000 00000010 {zeros}");
+        check_frame(&Outgoing::Connected(Connected::Refused), true, &format!("{hex} 00"));
+        check_frame(&Outgoing::Connected(Connected::Refused), false, &hex);
+    }
+
+    #[test]
+    fn an_error_is_a_header_only() {
+        check(17, 0x3a4, Err(ErrorCode::NoNode), "00000011 00000000000003a4 ffffff9b");
+        check(1, -1, Err(ErrorCode::Unimplemented), "00000001 ffffffffffffffff fffffffa");
+    }
+
+    #[test]
+    fn a_reply_without_a_record_is_a_header_only() {
+        check(-2, 0x3a3, Ok(Body::Empty), "fffffffe 00000000000003a3 00000000");
+        check(-4, 0, Ok(Body::Empty), "fffffffc 0000000000000000 00000000");
+    }
+
+    #[test]
+    fn replies_to_reads_are_as_on_the_wire() {
+        let data = Body::Data(Some(Bytes::from("hi")), stat());
+        check_body(data, &format!("00000002 6869 {STAT}"));
+        check_body(Body::Data(None, stat()), &format!("ffffffff {STAT}"));
+        check_body(Body::Stat(stat()), STAT);
+        check_body(Body::Names(names()), "00000001 00000001 78");
+        check_body(Body::NamesStat(names(), stat()), &format!("00000001 00000001 78 {STAT}"));
+        let id = jute::Id { scheme: Some("world".into()), id: Some("anyone".into()) };
+        let hex = "00000001 0000001f 00000005 776f726c64 00000006 616e796f6e65";
+        check_body(Body::Acl(vec![Acl { perms: 31, id }], stat()), &format!("{hex} {STAT}"));
+        check_body(Body::Number(3), "00000003");
+        check_body(Body::Watched, "00000000");
+        check_body(Body::Token(None), "ffffffff");
+        let ip = ClientInfo { auth_scheme: Some("ip".into()), user: Some("127.0.0.1".into()) };
+        let hex = "00000001 00000002 6970 00000009 3132372e302e302e31";
+        check_body(Body::Identities(vec![ip]), hex);
+    }
+
+    #[test]
+    fn replies_to_creates_and_sync_are_as_on_the_wire() {
+        check_body(Body::Path(Some("/a".into())), "00000002 2f61");
+        check_body(Body::Path(Some("\u{1f600}".into())), "00000006 eda0bd edb880");
+        check_body(Body::Path(None), "ffffffff");
+        check_body(Body::PathStat("/a".into(), stat()), &format!("00000002 2f61 {STAT}"));
+    }
+
+    #[test]
+    fn a_successful_multi_is_as_on_the_wire() {
+        let create = MultiResult::Create("/m/k1".into());
+        let hex = "00000001 00 00000000 00000005 2f6d2f6b31 00000002 00 00000000 \
+                   0000000d 00 00000000 ffffffff 01 ffffffff";
+        check_body(Body::Multi(vec![create, MultiResult::Delete, MultiResult::Check]), hex);
+        check_body(Body::Multi(Vec::new()), "ffffffff 01 ffffffff");
+    }
+
+    #[test]
+    fn results_with_a_stat_or_names_are_as_on_the_wire() {
+        let create2 = MultiResult::Create2("/a".into(), stat());
+        let data = MultiResult::GetData(Some(Bytes::from("hi")), stat());
+        let names = MultiResult::GetChildren(names());
+        let hex = format!(
+            "0000000f 00 00000000 00000002 2f61 {STAT} 00000005 00 00000000 {STAT} \
+             00000004 00 00000000 00000002 6869 {STAT} \
+             00000008 00 00000000 00000001 00000001 78 ffffffff 01 ffffffff"
+        );
+        check_body(Body::Multi(vec![create2, MultiResult::SetData(stat()), data, names]), &hex);
+    }
+
+    #[test]
+    fn a_failed_multi_is_as_on_the_wire() {
+        let codes = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)];
+        let hex = "ffffffff 00 00000000 00000000 ffffffff 00 ffffff99 ffffff99 \
+                   ffffffff 00 fffffffe fffffffe ffffffff 01 ffffffff";
+        check_body(Body::Multi(codes.map(MultiResult::Error).into()), hex);
+    }
+
+    #[test]
+    fn a_notification_is_as_on_the_wire() {
+        let (kind, zxid) = (EventKind::NodeDataChanged, Zxid(0xcf));
+        let event = Event { kind, path: "/w/n".into(), zxid };
+        let hex = "ffffffff 00000000000000cf 00000000 00000003 00000003 00000004 2f772f6e";
+        check_frame(&Outgoing::Event(event), true, hex);
+    }
+}

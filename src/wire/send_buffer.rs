@@ -119,3 +119,94 @@ impl Buf for SendBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jute::Stat;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use crate::keeper::request::{Body, MultiResult, Names, Reply, Xid};
+    use crate::keeper::zxid::Zxid;
+    use crate::wire::encode::encode;
+
+    use super::*;
+
+    fn reply(body: Body) -> Outgoing {
+        Outgoing::Reply(Reply { xid: Xid(1), zxid: Zxid(2), outcome: Ok(body) })
+    }
+
+    fn data(length: usize) -> Option<Bytes> {
+        Some(Bytes::from(vec![7; length]))
+    }
+
+    fn any_body() -> impl Strategy<Value = Body> {
+        let length = || prop_oneof![0..100_usize, 4000..5000_usize];
+        prop_oneof![
+            Just(Body::Empty),
+            length().prop_map(|length| Body::Data(data(length), Stat::default())),
+            length().prop_map(|length| Body::Names(Names(vec![9; length].into()))),
+            vec(length(), 0..4).prop_map(|lengths| {
+                let result = |length| MultiResult::GetData(data(length), Stat::default());
+                Body::Multi(lengths.into_iter().map(result).collect())
+            }),
+        ]
+    }
+
+    #[test]
+    fn large_data_is_passed_on_without_a_copy() {
+        let large = Bytes::from(vec![1; SHARED_BYTES_MIN]);
+        let mut buffer = SendBuffer::default();
+        buffer.push(&reply(Body::Data(Some(large.clone()), Stat::default())), true);
+        let mut slices = [IoSlice::new(&[]); 4];
+        assert_eq!(buffer.chunks_vectored(&mut slices), 3);
+        assert_eq!(slices.each_ref().map(|slice| slice.len()), [24, SHARED_BYTES_MIN, 68, 0]);
+        assert_eq!(slices[1].as_ptr(), large.as_ptr());
+    }
+
+    #[test]
+    fn small_data_is_copied_into_one_piece() {
+        let mut buffer = SendBuffer::default();
+        buffer.push(&reply(Body::Data(data(SHARED_BYTES_MIN - 1), Stat::default())), true);
+        buffer.push(&reply(Body::Empty), true);
+        assert_eq!(buffer.chunk().len(), buffer.remaining());
+    }
+
+    #[test]
+    fn an_empty_buffer_has_nothing_to_write() {
+        let mut slices = [IoSlice::new(&[]); 2];
+        assert_eq!(SendBuffer::default().chunks_vectored(&mut slices), 0);
+        assert!(!SendBuffer::default().has_remaining());
+    }
+
+    proptest! {
+        /// Whatever a socket takes at a time, with frames added in between.
+        #[test]
+        fn what_is_written_are_the_frames_as_they_were_pushed(
+            bodies in vec(any_body(), 1..8),
+            takes in vec(1..6000_usize, 1..20),
+        ) {
+            let (mut expect, mut written) = (BytesMut::new(), Vec::new());
+            let mut buffer = SendBuffer::default();
+            let mut bodies = bodies.into_iter();
+            for take in takes.iter().cycle() {
+                if let Some(body) = bodies.next() {
+                    let outgoing = reply(body);
+                    encode(&outgoing, true, &mut expect);
+                    buffer.push(&outgoing, true);
+                }
+                prop_assert_eq!(buffer.remaining(), expect.len() - written.len());
+                let mut slices = [IoSlice::new(&[]); 3];
+                let filled = buffer.chunks_vectored(&mut slices);
+                let pieces: Vec<u8> = slices[..filled].iter().flat_map(|it| it.to_vec()).collect();
+                let taken = pieces.len().min(*take);
+                written.extend_from_slice(&pieces[..taken]);
+                buffer.advance(taken);
+                if !buffer.has_remaining() && bodies.len() == 0 {
+                    break;
+                }
+            }
+            prop_assert_eq!(written, expect);
+        }
+    }
+}

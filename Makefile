@@ -16,8 +16,7 @@ build: ## Build the server as it should be used: target/release/zkshim.
 	$(CARGO) build --locked --release --package zkshim
 
 test: ## Run every test; what needs Java, Maven, Go or Python and did not find it is listed at the end.
-	@rm -f target/not-run.txt
-	@$(CARGO) test --locked --workspace --no-fail-fast; status=$$?; .ci/not-run; exit $$status
+	@CARGO="$(CARGO)" .ci/test
 
 bench: ## Measure zkshim against ZooKeeper (ARGS="--quick" for a first look) and write docs/benchmarks.md.
 	tools/bench $(ARGS)

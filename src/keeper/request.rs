@@ -93,7 +93,8 @@ pub enum Operation {
     /// 9.
     Sync(Option<Text>),
     /// 14: a multi that breaks one of the rules for the whole request is
-    /// [`Operation::Undecodable`].
+    /// [`Operation::Undecodable`]; all but one, a null id in an ACL, which counts only when the
+    /// operations before it succeed: then the whole multi is answered with -5.
     Multi(Vec<MultiOperation>),
     /// 22.
     MultiRead(Vec<MultiReadOperation>),

@@ -10,6 +10,8 @@ pub mod decode;
 pub mod encode;
 pub mod send_buffer;
 
+pub mod four_letter;
+
 /// The numbers of the operations (`ZooDefs.OpCode`).
 mod opcode {
     pub(super) const CLOSE_SESSION: i32 = -11;

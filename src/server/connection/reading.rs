@@ -1,0 +1,203 @@
+//! What comes from a client: a word, or a handshake and then requests.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
+
+use crate::keeper::request::Request;
+use crate::server::Shared;
+use crate::server::figures::{ConnectionFigures, RequestKind};
+use crate::server::outstanding::Asked;
+use crate::wire::decode::{Handshake, decode_connect, decode_request};
+use crate::wire::four_letter::Word;
+use crate::wire::frame::{Splitter, first_word};
+
+/// A connection without a session is closed after so much silence, rounded up to the next
+/// multiple: 10 to 20 s (`NIOServerCnxnFactory.ZOOKEEPER_NIO_SESSIONLESS_CNXN_TIMEOUT`).
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The room for one read.
+const READ_BYTES: usize = 4096;
+
+/// The room for one read when there is much to read.
+const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Requests that are handed in together. More would let one client's answers pile up before
+/// anyone can see whether it reads them.
+const BATCH_MAX: usize = 128;
+
+/// What a connection begins with.
+#[derive(Debug)]
+pub(super) enum First {
+    /// A word, and the eight bytes after it if it is one that has them.
+    Word(Word, Option<[u8; 8]>),
+    /// A handshake, and its length.
+    Handshake(Handshake, usize),
+    /// Nothing that is answered.
+    Nothing,
+}
+
+/// Requests that came together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// In order.
+    pub(super) requests: Vec<Request>,
+    /// What is remembered of each.
+    pub(super) asked: Vec<Asked>,
+    /// There may be more without another read.
+    pub(super) more: bool,
+    /// What follows is no request.
+    pub(super) malformed: Option<Malformed>,
+}
+
+/// Why a client's bytes are no request.
+#[derive(Debug)]
+pub(super) struct Malformed(Box<dyn std::error::Error + Send>);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The reading side of a client's stream.
+#[derive(Debug)]
+pub(super) struct FrameReader<'a, R> {
+    reader: &'a mut R,
+    buffer: BytesMut,
+    splitter: Splitter,
+    /// The last read filled the room that it had.
+    was_full: bool,
+    shared: &'a Shared,
+    figures: &'a ConnectionFigures,
+}
+
+impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
+    pub(super) fn new(
+        reader: &'a mut R,
+        shared: &'a Shared,
+        figures: &'a ConnectionFigures,
+    ) -> Self {
+        let splitter = Splitter::new(shared.options.frame_bytes_max);
+        Self { reader, buffer: BytesMut::new(), splitter, was_full: false, shared, figures }
+    }
+
+    /// Reads what a connection begins with. Safe to cancel.
+    pub(super) async fn first(&mut self) -> First {
+        loop {
+            if let Some(first) = self.first_in_buffer() {
+                return first;
+            }
+            match timeout_at(self.silence_end(), self.fill()).await {
+                Ok(true) => {}
+                Ok(false) => return First::Nothing,
+                Err(_) => {
+                    self.shared.figures.sessionless_expired.fetch_add(1, Relaxed);
+                    return First::Nothing;
+                }
+            }
+        }
+    }
+
+    fn first_in_buffer(&mut self) -> Option<First> {
+        if let Some(word) = Word::parse(first_word(&self.buffer)?) {
+            let argument = match word {
+                Word::Stmk => Some(*self.buffer.get(4..)?.first_chunk()?),
+                _ => None,
+            };
+            self.count(1, 4);
+            return Some(First::Word(word, argument));
+        }
+        let frame = match self.splitter.next_frame(&mut self.buffer) {
+            Ok(frame) => frame?,
+            Err(error) => return Some(self.no_handshake(&error)),
+        };
+        self.count(1, frame.len());
+        Some(match decode_connect(&frame) {
+            Ok(handshake) => First::Handshake(handshake, frame.len()),
+            Err(error) => self.no_handshake(&error),
+        })
+    }
+
+    fn no_handshake(&self, error: &impl fmt::Display) -> First {
+        tracing::debug!(peer = %self.figures.peer(), %error, "no handshake");
+        First::Nothing
+    }
+
+    /// Takes the whole frames that were read, up to the limit.
+    pub(super) fn batch(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        let received = Instant::now();
+        let mut bytes = 0;
+        while batch.requests.len() < BATCH_MAX {
+            match self.splitter.next_frame(&mut self.buffer) {
+                Ok(Some(frame)) => {
+                    bytes += frame.len();
+                    if let Err(error) = batch.push(&frame, received) {
+                        batch.malformed = Some(error);
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    batch.malformed = Some(Malformed(Box::new(error)));
+                    break;
+                }
+            }
+        }
+        batch.more = batch.requests.len() == BATCH_MAX;
+        if !batch.requests.is_empty() {
+            self.count(batch.requests.len(), bytes);
+        }
+        batch
+    }
+
+    /// Reads once. False: the client is gone. Safe to cancel: what was read is in the buffer.
+    pub(super) async fn fill(&mut self) -> bool {
+        let room = if self.was_full { READ_BYTES_MAX } else { READ_BYTES };
+        // As much as is announced, but never on trust: 64 KiB at a time.
+        self.buffer.reserve(self.missing().clamp(room, READ_BYTES_MAX));
+        let read = self.reader.read_buf(&mut self.buffer).await;
+        self.was_full = self.buffer.len() == self.buffer.capacity();
+        matches!(read, Ok(count) if count > 0)
+    }
+
+    /// What is missing of the frame that has begun.
+    fn missing(&self) -> usize {
+        let length = first_word(&self.buffer).map_or(0, u32::from_be_bytes);
+        usize::try_from(length)
+            .unwrap_or(usize::MAX)
+            .saturating_add(size_of::<u32>())
+            .saturating_sub(self.buffer.remaining())
+    }
+
+    fn count(&self, frames: usize, bytes: usize) {
+        let frames = frames as u64;
+        let prefixes = frames * size_of::<u32>() as u64;
+        self.figures.received(frames, self.shared.now_ms());
+        self.shared.figures.received.fetch_add(frames, Relaxed);
+        self.shared.figures.bytes_received.fetch_add(bytes as u64 + prefixes, Relaxed);
+    }
+
+    /// When a connection that stays silent from now on is closed.
+    fn silence_end(&self) -> Instant {
+        let silent_until = self.shared.started.elapsed() + SILENCE_MAX;
+        let buckets = silent_until.as_millis() / SILENCE_MAX.as_millis() + 1;
+        let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
+        self.shared.started + SILENCE_MAX.saturating_mul(buckets)
+    }
+}
+
+impl Batch {
+    fn push(&mut self, frame: &Bytes, received: Instant) -> Result<(), Malformed> {
+        let request = decode_request(frame).map_err(|error| Malformed(Box::new(error)))?;
+        let kind = RequestKind::of(&request.operation);
+        self.asked.push(Asked { kind, received, frame_bytes: frame.len() });
+        self.requests.push(request);
+        Ok(())
+    }
+}

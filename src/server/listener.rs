@@ -1,0 +1,92 @@
+//! Accepts connections, within the limits, and backs off when the system has no more to give.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use crate::server::registry::Admission;
+use crate::server::{Shared, connection};
+
+/// The pause after the first accept that fails; it doubles up to the longest.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+
+/// The longest pause: what is missing (files, memory) may be back any time.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Accepts until the server stops.
+pub async fn accept(listener: TcpListener, shared: &Arc<Shared>, connections: &TaskTracker) {
+    let places = Arc::new(Semaphore::new(shared.options.connections_max));
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        // Both branches are safe to cancel.
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.stopping.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                backoff = BACKOFF_MIN;
+                // Over the limit: accepted and closed at once, before any byte
+                // (`NIOServerCnxnFactory.AcceptThread.doAccept`).
+                if let Some(place) = admit(shared, &places, peer) {
+                    connections.spawn(serve(stream, peer, Arc::clone(shared), place));
+                }
+            }
+            // The client was gone before it was accepted: that concerns nobody else.
+            Err(error) if concerns_one_client(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, ?backoff, "no connection can be accepted");
+                tokio::select! {
+                    () = tokio::time::sleep(backoff) => {}
+                    () = shared.stopping.cancelled() => return,
+                }
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
+        }
+    }
+}
+
+/// One connection's place under both limits, until it is dropped.
+struct Place {
+    _total: OwnedSemaphorePermit,
+    _address: Admission,
+}
+
+fn admit(shared: &Shared, places: &Arc<Semaphore>, peer: SocketAddr) -> Option<Place> {
+    let place = Arc::clone(places).try_acquire_owned().ok().and_then(|total| {
+        let address = shared.registry.admit(peer.ip().to_canonical())?;
+        Some(Place { _total: total, _address: address })
+    });
+    if place.is_none() {
+        shared.figures.connections_rejected.fetch_add(1, Relaxed);
+        let max = shared.options.connections_per_address_max;
+        tracing::debug!(%peer, max, "too many connections");
+    }
+    place
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, place: Place) {
+    // Replies are small and written in one piece: there is nothing to wait for.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "a connection ended before it began");
+        return;
+    }
+    let (reader, writer) = stream.into_split();
+    connection::serve(reader, writer, peer, &shared).await;
+    drop(place);
+}
+
+fn concerns_one_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,237 @@
+//! Requests that were handed in and not answered yet: how many there may be, and what is
+//! remembered of them until then.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::server::figures::RequestKind;
+
+/// Requests of one connection that may wait for their answers before the server stops reading
+/// from it. ZooKeeper has no such limit; it bounds what a client that only writes can pile up.
+pub(super) const REQUESTS_MAX: usize = 1000;
+
+/// Bytes of their frames, likewise.
+pub(super) const BYTES_MAX: usize = 4 << 20;
+
+/// Requests of all connections that may wait before the server stops reading from every
+/// connection that has one waiting (ZooKeeper's `globalOutstandingLimit`, which is 1000 for a
+/// log that takes one batch at a time; ours has several under way).
+pub(super) const TOTAL_REQUESTS_MAX: usize = 20_000;
+
+/// The requests of all connections.
+#[derive(Debug)]
+pub(super) struct Total {
+    requests: AtomicUsize,
+    requests_max: usize,
+    /// There is room again.
+    freed: Notify,
+}
+
+impl Total {
+    pub(super) fn new(requests_max: usize, freed: Notify) -> Self {
+        Self { requests: AtomicUsize::new(0), requests_max, freed }
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, count: usize) {
+        self.requests.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn remove(&self, count: usize) {
+        let before = self.requests.fetch_sub(count, Ordering::Relaxed);
+        if before >= self.requests_max && before - count < self.requests_max {
+            self.freed.notify_waiters();
+        }
+    }
+}
+
+/// What is remembered of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: RequestKind,
+    pub(super) received: Instant,
+    pub(super) frame_bytes: usize,
+}
+
+/// The requests of one connection, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Outstanding<'a> {
+    waiting: Mutex<Waiting>,
+    /// Something was answered, or has left.
+    changed: Notify,
+    total: &'a Total,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    requests: VecDeque<Asked>,
+    frame_bytes: usize,
+}
+
+impl<'a> Outstanding<'a> {
+    pub(super) fn new(total: &'a Total) -> Self {
+        Self { waiting: Mutex::default(), changed: Notify::new(), total }
+    }
+
+    /// These are handed in now. Returns how many wait.
+    pub(super) fn add(&self, asked: impl ExactSizeIterator<Item = Asked>) -> usize {
+        self.total.add(asked.len());
+        let mut waiting = self.waiting();
+        for asked in asked {
+            waiting.frame_bytes += asked.frame_bytes;
+            waiting.requests.push_back(asked);
+        }
+        waiting.requests.len()
+    }
+
+    /// So many of the oldest were answered; each is shown to `each`. Returns how many wait.
+    ///
+    /// Answers to auth packets overtake others, so what is shown may belong to a neighbour;
+    /// nothing but statistics depends on it.
+    pub(super) fn answered(&self, count: usize, mut each: impl FnMut(Asked)) -> usize {
+        let mut waiting = self.waiting();
+        let count = count.min(waiting.requests.len());
+        let mut frame_bytes = 0;
+        for asked in waiting.requests.drain(..count) {
+            frame_bytes += asked.frame_bytes;
+            each(asked);
+        }
+        waiting.frame_bytes -= frame_bytes;
+        let left = waiting.requests.len();
+        drop(waiting);
+        self.total.remove(count);
+        self.changed.notify_one();
+        left
+    }
+
+    /// How many wait.
+    pub(super) fn requests(&self) -> usize {
+        self.waiting().requests.len()
+    }
+
+    /// Waits until more may be handed in. `also` is asked for besides, whenever something has
+    /// changed. Safe to cancel.
+    pub(super) async fn room(&self, also: impl Fn() -> bool) {
+        loop {
+            // Registered before the check, so that no change is missed in between.
+            let freed = self.total.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.has_room() && also() {
+                return;
+            }
+            tokio::select! {
+                () = &mut freed => {}
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Waits until all are answered. Safe to cancel.
+    pub(super) async fn none(&self) {
+        while self.requests() > 0 {
+            self.changed.notified().await;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let waiting = self.waiting();
+        // Whoever waits for nothing may always ask something.
+        waiting.requests.is_empty()
+            || (waiting.requests.len() < REQUESTS_MAX
+                && waiting.frame_bytes < BYTES_MAX
+                && self.total.requests() < self.total.requests_max)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("nothing panics while it holds the list")
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    /// What a closed connection waited for is not waited for any more.
+    fn drop(&mut self) {
+        let count = self.requests();
+        self.total.remove(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn asked(count: usize, frame_bytes: usize) -> impl ExactSizeIterator<Item = Asked> {
+        let asked = Asked { kind: RequestKind::Ping, received: Instant::now(), frame_bytes };
+        std::iter::repeat_n(asked, count)
+    }
+
+    fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn has_room(outstanding: &Outstanding<'_>) -> bool {
+        poll_once(outstanding.room(|| true)).is_ready()
+    }
+
+    #[test]
+    fn a_connection_with_too_many_requests_waits_for_an_answer() {
+        let total = Total::new(1_000_000, Notify::new());
+        let outstanding = Outstanding::new(&total);
+        outstanding.add(asked(REQUESTS_MAX, 20));
+        assert!(!has_room(&outstanding));
+        assert_eq!(outstanding.answered(1, |_| ()), REQUESTS_MAX - 1);
+        assert!(has_room(&outstanding));
+    }
+
+    #[test]
+    fn a_connection_with_too_many_bytes_waits_for_an_answer() {
+        let total = Total::new(1_000_000, Notify::new());
+        let outstanding = Outstanding::new(&total);
+        outstanding.add(asked(5, 1 << 20));
+        assert!(!has_room(&outstanding));
+        outstanding.answered(2, |_| ());
+        assert!(has_room(&outstanding));
+    }
+
+    #[test]
+    fn above_the_total_only_those_wait_who_have_something_outstanding() {
+        let total = Total::new(10, Notify::new());
+        let (busy, idle) = (Outstanding::new(&total), Outstanding::new(&total));
+        busy.add(asked(10, 20));
+        assert!(!has_room(&busy));
+        assert!(has_room(&idle));
+        busy.answered(1, |_| ());
+        assert!(has_room(&busy));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_total_is_woken() {
+        let total = Total::new(10, Notify::new());
+        let (first, second) = (Outstanding::new(&total), Outstanding::new(&total));
+        second.add(asked(1, 20));
+        first.add(asked(9, 20));
+        let (woken, ()) = tokio::join!(second.room(|| true), async {
+            tokio::task::yield_now().await;
+            first.answered(1, |_| ());
+        });
+        assert_eq!((woken, total.requests()), ((), 9));
+    }
+
+    #[test]
+    fn a_closed_connection_leaves_nothing_outstanding() {
+        let total = Total::new(10, Notify::new());
+        let outstanding = Outstanding::new(&total);
+        outstanding.add(asked(3, 20));
+        drop(outstanding);
+        assert_eq!(total.requests(), 0);
+    }
+}

@@ -27,11 +27,7 @@ impl ZxidOffset {
     /// The zxid that clients see for a revision. [`Revision::NEVER`] is zxid 0 whatever the
     /// offset, as the zxids of ZooKeeper's pre-created nodes are.
     pub fn zxid(self, revision: Revision) -> Zxid {
-        if revision == Revision::NEVER {
-            Zxid(0)
-        } else {
-            Zxid(self.0.saturating_add(revision.0))
-        }
+        if revision == Revision::NEVER { Zxid(0) } else { Zxid(self.0.saturating_add(revision.0)) }
     }
 }
 

@@ -13,13 +13,16 @@ pub mod process;
 pub mod zkshim;
 pub mod zookeeper;
 
-/// Runs a script of this repository and gives what it prints, trimmed.
+/// Runs a script of this repository, with its arguments after blanks, and gives what it prints,
+/// trimmed.
 ///
 /// # Errors
 /// It is not there or fails; what it says goes to the test's own standard error.
-fn tool_output(script: &str) -> Result<String> {
+pub(crate) fn tool_output(script: &str) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(root.join(script))
+    let mut words = script.split(' ');
+    let output = Command::new(root.join(words.next().unwrap_or_default()))
+        .args(words)
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("run {script}"))?;

@@ -1,0 +1,67 @@
+//! Real components as clients, unmodified: HiveServer2, beeline, the Hive driver, Kyuubi's client
+//! stack and kazoo, with the servers that they run against.
+//!
+//! Their jars and packages come from the public registries into a cache, once.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::clients::under_test::Against;
+use crate::servers::tool_output;
+
+pub mod hive;
+pub mod program;
+pub mod relay;
+pub mod steps;
+pub mod under_test;
+
+/// Whether all tools of the client and of its servers are on the path. If not, the test is noted
+/// as not run, for all to see.
+///
+/// # Errors
+/// The note cannot be written: a test must not go missing in silence.
+pub fn can_run(test: &str, client: &[&str], against: Against) -> Result<bool> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let missing = |tool: &&&str| !env::split_paths(&path).any(|dir| dir.join(tool).is_file());
+    let Some(tool) = client.iter().chain(against.tools()).find(missing) else {
+        return Ok(true);
+    };
+    let reason = format!("{test} because `{tool}` is missing");
+    // Written straight to the stream: the test harness would keep back what `eprintln!` says.
+    writeln!(std::io::stderr(), "\nNOT RUN: {reason}").context("say what is not run")?;
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    fs::create_dir_all(&target).context("make the target directory")?;
+    let mut list = File::options()
+        .create(true)
+        .append(true)
+        .open(target.join("not-run.txt"))
+        .context("open not-run.txt")?;
+    writeln!(list, "{reason}").context("write not-run.txt")?;
+    Ok(false)
+}
+
+/// The directory with the jars that `java/<name>/pom.xml` gathers.
+///
+/// # Errors
+/// They cannot be fetched.
+pub fn jars(name: &str) -> Result<PathBuf> {
+    tool_output(&format!("compat-tests/java/fetch {name}")).map(PathBuf::from)
+}
+
+/// The Python that has kazoo.
+///
+/// # Errors
+/// It cannot be installed.
+pub fn kazoo_python() -> Result<PathBuf> {
+    tool_output("compat-tests/python/fetch-kazoo").map(PathBuf::from)
+}
+
+/// A file of this package.
+#[must_use]
+pub fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}

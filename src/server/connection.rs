@@ -6,6 +6,9 @@
 mod reading;
 mod writing;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,7 +69,6 @@ where
         First::Nothing => {}
         First::Word(word, argument) => {
             drop(frames);
-            tracing::info!(%peer, "processing {} command", word.name());
             let text = words::answer(word, argument, shared, id).await;
             if writer.write_all(text.as_bytes()).await.is_ok() {
                 linger(reader, writer).await;

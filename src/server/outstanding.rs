@@ -119,6 +119,10 @@ impl<'a> Outstanding<'a> {
     /// Waits until more may be handed in. `also` is asked for besides, whenever something has
     /// changed. Safe to cancel.
     pub(super) async fn room(&self, also: impl Fn() -> bool) {
+        // Nearly always there is, and then nothing that is shared by all is touched.
+        if self.has_room() && also() {
+            return;
+        }
         loop {
             // Registered before the check, so that no change is missed in between.
             let freed = self.total.freed.notified();

@@ -26,6 +26,7 @@ pub async fn answer(
     if !shared.options.words.allows(word) {
         return four_letter::not_allowed(word);
     }
+    tracing::info!(word = word.name(), "answering a four-letter word");
     match word {
         Word::Ruok => "imok".to_owned(),
         Word::Envi => four_letter::envi(&environment::entries(&shared.options.shown.version)),

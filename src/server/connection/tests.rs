@@ -1,0 +1,413 @@
+//! A connection over a stream in memory; the test plays the core. Time stands still unless
+//! everybody waits.
+
+use std::net::SocketAddr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::driver::{Clock, Handle, Query};
+use crate::keeper::Status;
+use crate::keeper::request::{
+    Body, Connect, Connected, Names, Operation, Outgoing, Reply, Request, SessionId, Xid,
+};
+use crate::keeper::zxid::Zxid;
+use crate::server::{Options, Shown};
+use crate::wire::four_letter::AllowList;
+
+const FRAME_BYTES_MAX: usize = 10_000;
+
+/// A client's end of a connection, and the core behind the other.
+struct Scene {
+    client: DuplexStream,
+    core: mpsc::Receiver<Input>,
+    shared: Arc<Shared>,
+    stopping: CancellationToken,
+    served: tokio::task::JoinHandle<()>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with_socket_buffer(1 << 20)
+    }
+
+    fn with_socket_buffer(bytes: usize) -> Self {
+        let second = Duration::from_secs(1);
+        let options = Options {
+            frame_bytes_max: FRAME_BYTES_MAX,
+            connections_max: 10,
+            connections_per_address_max: 10,
+            words: AllowList::parse("ruok,isro,cons,stmk").expect("they are words"),
+            shown: Shown {
+                version: "3.9.5-x, built on y".to_owned(),
+                data: "nowhere".to_owned(),
+                data_dir: None,
+                tick: second,
+                session_timeout_min: second,
+                session_timeout_max: second,
+            },
+        };
+        let (handle, core) = Handle::new(Clock::Runtime(Instant::now()));
+        let stopping = CancellationToken::new();
+        let shared = Shared::new(options, handle, 2181, stopping.clone());
+        let (client, server) = tokio::io::duplex(bytes);
+        let served = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move {
+                let (reader, writer) = tokio::io::split(server);
+                serve(reader, writer, SocketAddr::from(([127, 0, 0, 1], 7)), &shared).await;
+            }
+        });
+        Self { client, core, shared, stopping, served }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.client.write_all(bytes).await.expect("the server reads");
+    }
+
+    /// Everything that the server sends until it ends its side.
+    async fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        self.client.read_to_end(&mut rest).await.expect("reading in memory works");
+        rest
+    }
+
+    async fn frame(&mut self) -> Bytes {
+        let length = self.client.read_i32().await.expect("a frame comes");
+        let mut frame = vec![0; usize::try_from(length).expect("a length")];
+        self.client.read_exact(&mut frame).await.expect("the frame is whole");
+        frame.into()
+    }
+
+    async fn input(&mut self) -> Input {
+        self.core.recv().await.expect("the connection goes on")
+    }
+
+    async fn connect(&mut self) -> (Connect, Outbox) {
+        match self.input().await {
+            Input::Connect { connect, outbox, .. } => (connect, outbox),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn requests(&mut self) -> Vec<Xid> {
+        match self.input().await {
+            Input::Requests(_, requests) => requests.iter().map(|request| request.xid).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn closed(&mut self) {
+        let input = self.input().await;
+        assert!(matches!(input, Input::Closed(_)), "{input:?}");
+    }
+
+    /// Nothing is handed in however long one waits.
+    async fn nothing_is_handed_in(&mut self) {
+        let waited = timeout(Duration::from_secs(3600), self.core.recv()).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+
+    /// A session that is established, with its answer read.
+    async fn established(&mut self) -> Outbox {
+        self.send(&handshake(true)).await;
+        let (_, outbox) = self.connect().await;
+        outbox.push(&mut vec![accepted()]);
+        self.frame().await;
+        outbox
+    }
+}
+
+/// A handshake's frame: timeout 10 s, a new session.
+fn handshake(with_read_only_byte: bool) -> Vec<u8> {
+    let mut frame = BytesMut::new();
+    frame.put_i32(if with_read_only_byte { 45 } else { 44 });
+    frame.put_i32(0);
+    frame.put_i64(0);
+    frame.put_i32(10_000);
+    frame.put_i64(0);
+    frame.put_i32(16);
+    frame.put_bytes(0, 16);
+    if with_read_only_byte {
+        frame.put_u8(0);
+    }
+    frame.to_vec()
+}
+
+fn pings(xids: impl IntoIterator<Item = i32>) -> Vec<u8> {
+    let mut frames = BytesMut::new();
+    for xid in xids {
+        frames.put_i32(8);
+        frames.put_i32(xid);
+        frames.put_i32(11);
+    }
+    frames.to_vec()
+}
+
+fn accepted() -> Outgoing {
+    Outgoing::Connected(Connected::Accepted {
+        timeout_ms: 10_000,
+        session: SessionId(0x77),
+        password: Bytes::from_static(&[7; 16]),
+    })
+}
+
+fn reply(xid: i32) -> Outgoing {
+    Outgoing::Reply(Reply { xid: Xid(xid), zxid: Zxid(5), outcome: Ok(Body::Empty) })
+}
+
+fn large_reply(xid: i32, bytes: usize) -> Outgoing {
+    let names = Names(Bytes::from(vec![0; bytes]));
+    Outgoing::Reply(Reply { xid: Xid(xid), zxid: Zxid(5), outcome: Ok(Body::Names(names)) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_has_the_read_only_byte_if_the_handshake_had_it() {
+    for (with_read_only_byte, length) in [(true, 37), (false, 36)] {
+        let mut scene = Scene::new();
+        scene.send(&handshake(with_read_only_byte)).await;
+        let (connect, outbox) = scene.connect().await;
+        assert_eq!((connect.timeout_ms, connect.session), (10_000, SessionId(0)));
+        outbox.push(&mut vec![accepted()]);
+        assert_eq!(scene.frame().await.len(), length);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_behind_a_handshake_wait_for_its_answer() {
+    let mut scene = Scene::new();
+    let mut bytes = handshake(true);
+    bytes.extend(pings(1..=3));
+    scene.send(&bytes).await;
+    let (_, outbox) = scene.connect().await;
+    scene.nothing_is_handed_in().await;
+    outbox.push(&mut vec![accepted()]);
+    assert_eq!(scene.requests().await, [Xid(1), Xid(2), Xid(3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_cut_anywhere_brings_the_same_requests() {
+    let mut scene = Scene::new();
+    let mut bytes = handshake(true);
+    bytes.extend(pings(1..=2));
+    let mut found = Vec::new();
+    let mut outbox = None;
+    for byte in bytes {
+        scene.send(&[byte]).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        while let Ok(input) = scene.core.try_recv() {
+            match input {
+                Input::Connect { outbox: new, .. } => {
+                    new.push(&mut vec![accepted()]);
+                    outbox = Some(new);
+                }
+                Input::Requests(_, requests) => found.extend(requests),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(outbox.is_some());
+    let ping = |xid| Request { xid: Xid(xid), operation: Operation::Ping };
+    assert_eq!(found, [ping(1), ping(2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_its_side_is_gone() {
+    let mut scene = Scene::new();
+    scene.established().await;
+    scene.client.shutdown().await.expect("shutting down works");
+    scene.closed().await;
+    assert_eq!(scene.rest().await, b"");
+    assert_eq!(scene.shared.registry.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_frame_closes_without_a_reply() {
+    let too_long = i32::try_from(FRAME_BYTES_MAX + 1).expect("it fits").to_be_bytes();
+    for bytes in [&b"ruok"[..], &too_long, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x04abcd"] {
+        let mut scene = Scene::new();
+        scene.established().await;
+        let mut sent = pings([1]);
+        sent.extend_from_slice(bytes);
+        scene.send(&sent).await;
+        assert_eq!(scene.requests().await, [Xid(1)], "what came before is handed in");
+        scene.closed().await;
+        assert_eq!(scene.rest().await, b"", "after {bytes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_handshake_closes_without_a_reply() {
+    let short = b"\0\0\0\x0a0123456789";
+    for bytes in [&b"zzzz"[..], b"\xff\xff\xff\xff", b"\0\0\0\0", short] {
+        let mut scene = Scene::new();
+        scene.send(bytes).await;
+        assert_eq!(scene.rest().await, b"", "after {bytes:?}");
+        assert!(scene.core.try_recv().is_err(), "the core was told of {bytes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_handshake_is_closed_after_10_to_20_seconds() {
+    for sent in [&b""[..], b"\0\0"] {
+        let mut scene = Scene::new();
+        let began = Instant::now();
+        scene.send(sent).await;
+        assert_eq!(scene.rest().await, b"");
+        let took = began.elapsed();
+        let expected = Duration::from_secs(10)..=Duration::from_millis(20_001);
+        assert!(expected.contains(&took), "{took:?}");
+        assert_eq!(scene.shared.figures.sessionless_expired.load(Relaxed), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_comes_after_what_was_sent_and_waits_for_the_clients_own() {
+    let mut scene = Scene::new();
+    let outbox = scene.established().await;
+    outbox.push(&mut vec![reply(1)]);
+    outbox.close();
+    scene.closed().await;
+    scene.send(b"unread").await;
+    let frame = scene.rest().await;
+    assert_eq!(frame.len(), 20);
+    assert!(frame.starts_with(&[0, 0, 0, 16, 0, 0, 0, 1]), "{frame:?}");
+    let began = Instant::now();
+    scene.served.await.expect("it ends by itself");
+    assert!(began.elapsed() <= LINGER_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_a_thousand_requests_unanswered_is_not_read_from() {
+    let mut scene = Scene::new();
+    let outbox = scene.established().await;
+    scene.send(&pings(0..2000)).await;
+    let mut handed_in = 0;
+    while let Ok(Some(Input::Requests(_, requests))) =
+        timeout(Duration::from_secs(60), scene.core.recv()).await
+    {
+        handed_in += requests.len();
+    }
+    assert!((1000..1200).contains(&handed_in), "{handed_in}");
+    outbox.push(&mut (0..900).map(reply).collect());
+    assert!(!scene.requests().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_its_answers_is_asked_nothing_more_and_then_cut() {
+    let mut scene = Scene::with_socket_buffer(1000);
+    let outbox = scene.established().await;
+    outbox.push(&mut vec![large_reply(1, FRAME_BYTES_MAX * 2)]);
+    scene.send(&pings([2])).await;
+    assert_eq!(scene.requests().await, [Xid(2)], "it was waited for already");
+    scene.send(&pings([3])).await;
+    scene.nothing_is_handed_in().await;
+    for xid in 4..=40 {
+        outbox.push(&mut vec![large_reply(xid, FRAME_BYTES_MAX)]);
+    }
+    scene.closed().await;
+    assert_eq!(scene.shared.figures.connections_dropped.load(Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_answers_what_it_took_in() {
+    let mut scene = Scene::new();
+    let outbox = scene.established().await;
+    scene.send(&pings([1])).await;
+    assert_eq!(scene.requests().await, [Xid(1)]);
+    scene.stopping.cancel();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    outbox.push(&mut vec![reply(1)]);
+    scene.closed().await;
+    assert_eq!(scene.frame().await.get(..4), Some(&[0, 0, 0, 1][..]));
+    assert_eq!(scene.rest().await, b"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_waits_two_seconds_at_most() {
+    let mut scene = Scene::new();
+    scene.established().await;
+    scene.send(&pings([1])).await;
+    scene.requests().await;
+    let began = Instant::now();
+    scene.stopping.cancel();
+    scene.closed().await;
+    let took = began.elapsed();
+    assert!((DRAIN_MAX..DRAIN_MAX * 2).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_is_answered_however_it_comes() {
+    for pieces in [&["ruok"][..], &["ruok\n"], &["ruok\r\n"], &["ru", "ok"]] {
+        let mut scene = Scene::new();
+        for piece in pieces {
+            scene.send(piece.as_bytes()).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(scene.rest().await, b"imok", "after {pieces:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_is_answered_to_a_client_that_has_ended_its_side() {
+    let mut scene = Scene::new();
+    scene.send(b"ruok").await;
+    scene.client.shutdown().await.expect("shutting down works");
+    assert_eq!(scene.rest().await, b"imok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_is_not_allowed_is_refused_by_name() {
+    let mut scene = Scene::new();
+    scene.send(b"dump").await;
+    let refusal = b"dump is not executed because it is not in the whitelist.\n";
+    assert_eq!(scene.rest().await, refusal);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_tells_whether_the_core_serves() {
+    for (serving, expected) in [(true, "rw"), (false, "null")] {
+        let mut scene = Scene::new();
+        scene.send(b"isro").await;
+        match scene.input().await {
+            Input::Query(Query::Status(answer)) => {
+                let status = Status { serving, ..Status::default() };
+                answer.send(status).expect("it waits for the answer");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(scene.rest().await, expected.as_bytes());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trace_mask_is_kept() {
+    let mut scene = Scene::new();
+    scene.send(b"stmk\0\0\0\0\0\0\0\x05").await;
+    assert_eq!(scene.rest().await, b"5");
+    assert_eq!(scene.shared.trace_mask.load(Relaxed), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_show_what_was_asked_and_answered() {
+    let mut scene = Scene::new();
+    let outbox = scene.established().await;
+    scene.send(&pings([8, 9])).await;
+    scene.requests().await;
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    outbox.push(&mut vec![reply(8)]);
+    scene.frame().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let all = scene.shared.registry.all();
+    let (_, figures) = all.first().expect("it is connected");
+    let shown = figures.shown(false);
+    assert_eq!((shown.received, shown.sent, shown.queued), (3, 2, 1));
+    let session = shown.session.expect("there is one");
+    assert_eq!((session.session, session.timeout_ms), (SessionId(0x77), 10_000));
+    assert_eq!((session.last_operation, session.last_xid), ("PING", Some(8)));
+    assert_eq!((session.last_zxid, session.last_latency_ms), (Zxid(5), 30));
+    assert_eq!(scene.shared.outstanding.requests(), 1);
+}

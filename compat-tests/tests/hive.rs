@@ -39,9 +39,9 @@ fn run(test: &str, against: Against) -> Result<()> {
     let mut observer = Znodes::connect(&servers.connect_string())?;
 
     let (mut first, mut second) = two_register(&servers, &mut observer)?;
-    both_drivers_answer_through_each(&servers, &[&first, &second])?;
+    drivers_answer_through_each(&servers, &[&first, &second])?;
     deleted_by_an_operator_it_leaves(&mut first, &mut observer)?;
-    both_drivers_answer_through_each(&servers, &[&second])?;
+    drivers_answer_through_each(&servers, &[&second])?;
     killed_it_is_gone_within_its_timeout(&mut second, &mut observer)?;
     nobody_loses_its_session_when_a_server_is_killed(&mut servers, &mut observer)
 }
@@ -64,7 +64,7 @@ fn two_register(servers: &UnderTest, observer: &mut Znodes) -> Result<(HiveServe
     Ok((first, second))
 }
 
-fn both_drivers_answer_through_each(servers: &UnderTest, running: &[&HiveServer]) -> Result<()> {
+fn drivers_answer_through_each(servers: &UnderTest, running: &[&HiveServer]) -> Result<()> {
     for driver in Driver::ALL {
         for address in [servers.first()?, servers.last()?] {
             answers(driver, &address.to_string(), running)?;

@@ -1,4 +1,4 @@
-// Connects with the Hive 4 JDBC driver, runs the queries and prints the first column of their
+// Connects with the JDBC driver of its class path, runs the queries and prints the first column of their
 // rows, one `row: ` line each. Knows nothing of ZooKeeper: the URL names it.
 
 import java.sql.Connection;
@@ -8,7 +8,6 @@ import java.sql.Statement;
 
 public final class Query {
     public static void main(String[] arguments) throws Exception {
-        Class.forName("org.apache.hive.jdbc.HiveDriver");
         try (Connection connection = DriverManager.getConnection(arguments[0], "compat", "");
                 Statement statement = connection.createStatement()) {
             for (int i = 1; i < arguments.length; i++) {

@@ -1,5 +1,6 @@
-//! An unmodified HiveServer2 4.0.1 that registers itself, and the two drivers that look for it:
-//! beeline 2.3.9 (Curator 2.13, ZooKeeper 3.6) and the Hive 4 one (Curator 5, ZooKeeper 3.8).
+//! An unmodified HiveServer2 4.0.1 that registers itself, and the drivers that look for it:
+//! beeline 2.3.9 (Curator 2.13, ZooKeeper 3.6), Hive 4's (Curator 5, ZooKeeper 3.8) and Kyuubi's
+//! (Curator 2.12, ZooKeeper 3.4).
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -158,11 +159,13 @@ pub enum Driver {
     Beeline2,
     /// The JDBC driver of Hive 4.0.1.
     Hive4,
+    /// The JDBC driver of Kyuubi 1.9.2, which talks to HiveServer2 as well.
+    Kyuubi,
 }
 
 impl Driver {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Beeline2, Self::Hive4];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Beeline2, Self::Hive4, Self::Kyuubi];
 
     /// Runs `select 1+1` in one connection; gives what it yields and the port of the server that
     /// the driver found.
@@ -199,9 +202,10 @@ impl Driver {
                     command.args(["-e", query]);
                 }
             }
-            Self::Hive4 => {
+            Self::Hive4 | Self::Kyuubi => {
+                let name = if matches!(self, Self::Hive4) { "jdbc" } else { "kyuubi-jdbc" };
                 command
-                    .arg(format!("{}/*", jars("jdbc")?.display()))
+                    .arg(format!("{}/*", jars(name)?.display()))
                     .arg(source("java/jdbc/Query.java"))
                     .arg(url)
                     .args(queries);

@@ -8,7 +8,6 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::telemetry::{LogFormat, LogLevel};
-use crate::wire::four_letter::AllowList;
 use crate::{keeper, server, store, telemetry};
 
 /// The version of ZooKeeper whose behaviour clients and tools find here. Monitoring agents decide
@@ -183,7 +182,7 @@ impl Config {
         let (tick, timeout_min, timeout_max) = timeouts(args)?;
         let frame_bytes_max =
             within("--jute-max-buffer", args.jute_max_buffer, FRAME_BYTES_MIN, FRAME_BYTES_MAX)?;
-        let words = AllowList::parse(&args.four_letter_words)
+        let words = server::Options::words(&args.four_letter_words)
             .map_err(|error| ConfigError(format!("--four-letter-words: {error}")))?;
         let store = store_options(args)?;
         let (sole, data, data_dir) = match &store {
@@ -218,7 +217,7 @@ impl Config {
                 connections_max: within("--max-connections", args.max_connections, 1, 1 << 24)?,
                 connections_per_address_max: args.max_client_connections,
                 words,
-                shown: server::Shown {
+                shown: server::ShownOptions {
                     version: version(),
                     data,
                     data_dir,

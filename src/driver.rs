@@ -3,29 +3,97 @@
 //!
 //! It knows neither bytes nor sockets, nor what a request means.
 
+pub mod clock;
 pub mod outbox;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::driver::clock::Clock;
 use crate::driver::outbox::Outbox;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, Request};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::keeper::{Keeper, Options, Output, SessionStatus, Status, WatchStatus};
+use crate::store::{Store, StoreError, StoreOptions};
 
 /// How many inputs may wait for the driver; whoever has another one waits.
 const INPUTS_WAITING_MAX: usize = 1024;
 
+/// How many of the store's events may wait for the driver; then the store waits.
+const STORE_EVENTS_WAITING_MAX: usize = 1024;
+
 /// How many inputs are handed in before what they brought about is passed on to the
 /// connections, and before the clock is read again.
 const INPUTS_PER_BATCH_MAX: usize = 16;
+
+/// Opens the store, and starts the task that owns the core on it.
+///
+/// # Errors
+/// The store cannot be opened.
+pub async fn run(options: Options, store: StoreOptions) -> Result<Running, StoreError> {
+    let (events, store_events) = mpsc::channel(STORE_EVENTS_WAITING_MAX);
+    let store = Arc::new(Store::open(store, events).await?);
+    let commands = Arc::clone(&store);
+    let send = move |command| commands.send(command);
+    let (driver, handle) = Driver::new(options, Clock::Boot, send, store_events);
+    Ok(Running { handle, store, task: tokio::spawn(driver.run()) })
+}
+
+/// A core at work on its store.
+#[derive(Debug)]
+pub struct Running {
+    handle: Handle,
+    store: Arc<Store>,
+    task: JoinHandle<()>,
+}
+
+/// Why a core cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Its store is broken.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The task ended, which it does only when something in it is wrong.
+    #[error("the core has ended by itself")]
+    Ended,
+}
+
+impl Running {
+    /// The way to the driver.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits until it cannot go on; only a new start can help then. Safe to cancel, and not to
+    /// be called again once it has returned.
+    pub async fn failed(&mut self) -> Failure {
+        tokio::select! {
+            biased;
+            error = self.store.failed() => Failure::Store(error),
+            _ = &mut self.task => Failure::Ended,
+        }
+    }
+
+    /// Ends the driver after what was handed in, then the store after what it was asked.
+    pub async fn stop(self) {
+        let Self { handle, store, task } = self;
+        if handle.send(Input::Shutdown).await.is_ok() {
+            // Whatever became of it, it holds the store no longer.
+            let _ = task.await;
+        }
+        if let Some(store) = Arc::into_inner(store) {
+            store.close().await;
+        }
+    }
+}
 
 /// Everything that can happen to the core.
 #[derive(Debug)]
@@ -133,36 +201,6 @@ impl Handle {
         self.send(Input::Query(query(answer))).await?;
         answered.await.map_err(|_| Stopped)
     }
-}
-
-/// The clocks of this machine.
-#[derive(Clone, Copy, Debug)]
-pub enum Clock {
-    /// The clock since boot. It goes on while the machine sleeps, so that a shim that wakes up
-    /// knows how long it was away.
-    Boot,
-    /// tokio's clock, counted from here: it stands still when tests pause it.
-    Runtime(Instant),
-}
-
-impl Clock {
-    /// What the clocks say.
-    pub fn now(&self) -> Now {
-        let monotonic = match self {
-            Self::Boot => since_boot(),
-            Self::Runtime(start) => start.elapsed(),
-        };
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic, unix_ms: i64::try_from(unix.as_millis()).unwrap_or(i64::MAX) }
-    }
-}
-
-fn since_boot() -> Duration {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-    Duration::try_from(rustix::time::clock_gettime(CLOCK)).unwrap_or_default()
 }
 
 /// What is known of a connection.
@@ -353,89 +391,4 @@ fn arm(timer: std::pin::Pin<&mut Sleep>, timeout: Option<Duration>, now: Duratio
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-    use std::sync::mpsc as sync_mpsc;
-
-    use crate::keeper::request::SessionId;
-    use crate::keeper::zxid::Zxid;
-    use bytes::Bytes;
-
-    type Commands = sync_mpsc::Receiver<StoreCommand>;
-
-    fn options() -> Options {
-        Options {
-            tick: Duration::from_secs(2),
-            session_timeout_min: Duration::from_secs(4),
-            session_timeout_max: Duration::from_secs(40),
-            seed: [7; 32],
-            sole: true,
-            ttl_nodes: false,
-            super_digest: None,
-            skip_acl: false,
-            enforce_quota: false,
-            container_check_interval: Duration::from_secs(60),
-        }
-    }
-
-    fn driver() -> (Handle, mpsc::Sender<StoreEvent>, Commands, tokio::task::JoinHandle<()>) {
-        let (events, store_events) = mpsc::channel(8);
-        let (sender, commands) = sync_mpsc::channel();
-        let store = move |command| drop(sender.send(command));
-        let clock = Clock::Runtime(Instant::now());
-        let (driver, handle) = Driver::new(options(), clock, store, store_events);
-        (handle, events, commands, tokio::spawn(driver.run()))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_driver_without_a_loaded_store_does_not_serve() {
-        let (handle, _events, _commands, _task) = driver();
-        assert!(!handle.status().await.expect("it runs").serving);
-        assert_eq!(handle.sessions().await, Ok(Vec::new()));
-        assert_eq!(handle.watches().await, Ok(WatchStatus::default()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_shutdown_ends_the_driver_after_what_came_before() {
-        let (handle, _events, _commands, task) = driver();
-        let status = handle.status();
-        handle.send(Input::Shutdown).await.expect("it runs");
-        assert_eq!(status.await, Err(Stopped), "it was asked after the shutdown");
-        task.await.expect("it ends");
-        assert_eq!(handle.send(Input::Shutdown).await, Err(Stopped));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_gone_ends_the_driver() {
-        let (_handle, events, _commands, task) = driver();
-        drop(events);
-        task.await.expect("it ends");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_closed_gets_nothing_more() {
-        let (handle, _events, _commands, _task) = driver();
-        let connection = handle.connection();
-        let outbox = Outbox::new(1000);
-        let connect = Connect {
-            last_zxid_seen: Zxid(0),
-            timeout_ms: 1000,
-            session: SessionId(0),
-            password: Bytes::new(),
-        };
-        let peer = Ipv4Addr::LOCALHOST.into();
-        let input = Input::Connect { connection, peer, outbox: outbox.clone(), connect };
-        handle.send(input).await.expect("it runs");
-        handle.send(Input::Closed(connection)).await.expect("it runs");
-        handle.send(Input::Closed(connection)).await.expect("it runs");
-        assert!(handle.status().await.is_ok(), "closing twice is survived");
-    }
-
-    #[test]
-    fn the_boot_clock_does_not_go_back() {
-        let (first, second) = (Clock::Boot.now(), Clock::Boot.now());
-        assert!(first.monotonic > Duration::ZERO && first.monotonic <= second.monotonic);
-        assert!(first.unix_ms > 1_700_000_000_000);
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
 //! The program: flags → `Config` → run → exit code.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
@@ -9,16 +8,11 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use zkshim::config::{Cli, Command, Config};
-use zkshim::driver::{Clock, Driver, Handle, Input};
-use zkshim::store::{Store, StoreError, StoreOptions};
-use zkshim::{server, telemetry};
-
-/// Events of the store that may wait for the driver.
-const STORE_EVENTS_WAITING_MAX: usize = 1024;
+use zkshim::store::StoreOptions;
+use zkshim::{driver, server, telemetry};
 
 /// A value that makes no sense, as clap has it for what it refuses itself.
 const BAD_USAGE: u8 = 2;
@@ -64,53 +58,26 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("listen on {}", config.listen))?;
-    let (events, store_events) = mpsc::channel(STORE_EVENTS_WAITING_MAX);
-    let store = Store::open(config.store.clone(), events).await.context("open the store")?;
+    let opened = driver::run(config.keeper.clone(), config.store.clone());
+    let mut core = tokio::select! {
+        core = opened => core.context("open the store")?,
+        () = stopping.cancelled() => return Ok(()),
+    };
     announce(&config, &listener);
-    let store = Arc::new(store);
-    let commands = Arc::clone(&store);
-    let (driver, handle) = Driver::new(
-        config.keeper,
-        Clock::Boot,
-        move |command| commands.send(command),
-        store_events,
-    );
-    let driver = tokio::spawn(driver.run());
-    let serving = server::run(listener, config.server, handle.clone(), stopping.clone());
-    let outcome = until_the_end(serving, &store, stopping).await;
-    stop(handle, driver, store).await?;
-    outcome.context("go on with the store")
-}
-
-/// Serves until it is told to stop, or until the store is broken.
-async fn until_the_end(
-    serving: impl Future<Output = ()>,
-    store: &Store,
-    stopping: CancellationToken,
-) -> Result<(), StoreError> {
+    let serving = server::run(listener, config.server, core.handle(), stopping.clone());
     tokio::pin!(serving);
     let failure = tokio::select! {
-        () = &mut serving => return Ok(()),
-        failure = store.failed() => failure,
+        () = &mut serving => None,
+        failure = core.failed() => Some(failure),
     };
-    tracing::error!(error = %failure, "the store is broken");
-    stopping.cancel();
-    serving.await;
-    Err(failure)
-}
-
-/// Ends the driver, then the store, which finishes what it was handed.
-async fn stop(
-    handle: Handle,
-    driver: tokio::task::JoinHandle<()>,
-    store: Arc<Store>,
-) -> anyhow::Result<()> {
-    // A driver that has ended by itself needs not be told.
-    let _ = handle.send(Input::Shutdown).await;
-    driver.await.context("drive the core")?;
-    if let Some(store) = Arc::into_inner(store) {
-        store.close().await;
+    if let Some(failure) = failure {
+        tracing::error!(error = %failure, "nothing can be served any more");
+        stopping.cancel();
+        serving.await;
+        core.stop().await;
+        return Err(failure.into());
     }
+    core.stop().await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -29,7 +29,7 @@ use crate::driver::Handle;
 use crate::server::figures::ServerFigures;
 use crate::server::outstanding::Total;
 use crate::server::registry::Registry;
-use crate::wire::four_letter::{AllowList, TRACE_MASK_DEFAULT};
+use crate::wire::four_letter::{AllowList, TRACE_MASK_DEFAULT, UnknownWord};
 
 /// How long connections may take to finish what is under way when the server stops.
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
@@ -46,12 +46,22 @@ pub struct Options {
     /// The words that are answered.
     pub words: AllowList,
     /// What is shown by the words.
-    pub shown: Shown,
+    pub shown: ShownOptions,
 }
 
-/// What the words show of the configuration, and nobody acts upon here.
+impl Options {
+    /// Reads the list of the words that are answered: see [`AllowList::parse`].
+    ///
+    /// # Errors
+    /// A name in it is not known.
+    pub fn words(list: &str) -> Result<AllowList, UnknownWord> {
+        AllowList::parse(list)
+    }
+}
+
+/// What the words show of the configuration, and nobody here acts upon.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct ShownOptions {
     /// The version in the form that tools parse.
     pub version: String,
     /// Where the data is, in words.

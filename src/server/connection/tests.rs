@@ -9,13 +9,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::driver::{Clock, Handle, Query};
+use crate::driver::clock::Clock;
+use crate::driver::{Handle, Query};
 use crate::keeper::Status;
 use crate::keeper::request::{
     Body, Connect, Connected, Names, Operation, Outgoing, Reply, Request, SessionId, Xid,
 };
 use crate::keeper::zxid::Zxid;
-use crate::server::{Options, Shown};
+use crate::server::{Options, ShownOptions};
 use crate::wire::four_letter::AllowList;
 
 const FRAME_BYTES_MAX: usize = 10_000;
@@ -41,7 +42,7 @@ impl Scene {
             connections_max: 10,
             connections_per_address_max: 10,
             words: AllowList::parse("ruok,isro,cons,stmk").expect("they are words"),
-            shown: Shown {
+            shown: ShownOptions {
                 version: "3.9.5-x, built on y".to_owned(),
                 data: "nowhere".to_owned(),
                 data_dir: None,

@@ -1,0 +1,80 @@
+//! The driver's own part; what the core makes of its inputs is tested there.
+
+use std::net::Ipv4Addr;
+use std::sync::mpsc as sync_mpsc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::keeper::request::SessionId;
+use crate::keeper::zxid::Zxid;
+
+type Commands = sync_mpsc::Receiver<StoreCommand>;
+
+fn options() -> Options {
+    Options {
+        tick: Duration::from_secs(2),
+        session_timeout_min: Duration::from_secs(4),
+        session_timeout_max: Duration::from_secs(40),
+        seed: [7; 32],
+        sole: true,
+        ttl_nodes: false,
+        super_digest: None,
+        skip_acl: false,
+        enforce_quota: false,
+        container_check_interval: Duration::from_secs(60),
+    }
+}
+
+fn driver() -> (Handle, mpsc::Sender<StoreEvent>, Commands, JoinHandle<()>) {
+    let (events, store_events) = mpsc::channel(8);
+    let (sender, commands) = sync_mpsc::channel();
+    let store = move |command| drop(sender.send(command));
+    let clock = Clock::Runtime(Instant::now());
+    let (driver, handle) = Driver::new(options(), clock, store, store_events);
+    (handle, events, commands, tokio::spawn(driver.run()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_without_a_loaded_store_does_not_serve() {
+    let (handle, _events, _commands, _task) = driver();
+    assert!(!handle.status().await.expect("it runs").serving);
+    assert_eq!(handle.sessions().await, Ok(Vec::new()));
+    assert_eq!(handle.watches().await, Ok(WatchStatus::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_driver_after_what_came_before() {
+    let (handle, _events, _commands, task) = driver();
+    let status = handle.status();
+    handle.send(Input::Shutdown).await.expect("it runs");
+    assert_eq!(status.await, Err(Stopped), "it was asked after the shutdown");
+    task.await.expect("it ends");
+    assert_eq!(handle.send(Input::Shutdown).await, Err(Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_gone_ends_the_driver() {
+    let (_handle, events, _commands, task) = driver();
+    drop(events);
+    task.await.expect("it ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_closed_gets_nothing_more() {
+    let (handle, _events, _commands, _task) = driver();
+    let connection = handle.connection();
+    let outbox = Outbox::new(1000);
+    let connect = Connect {
+        last_zxid_seen: Zxid(0),
+        timeout_ms: 1000,
+        session: SessionId(0),
+        password: Bytes::new(),
+    };
+    let peer = Ipv4Addr::LOCALHOST.into();
+    let input = Input::Connect { connection, peer, outbox: outbox.clone(), connect };
+    handle.send(input).await.expect("it runs");
+    handle.send(Input::Closed(connection)).await.expect("it runs");
+    handle.send(Input::Closed(connection)).await.expect("it runs");
+    assert!(handle.status().await.is_ok(), "closing twice is survived");
+}

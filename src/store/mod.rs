@@ -9,7 +9,6 @@ pub mod etcd;
 
 use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::store::embedded::Embedded;
-use crate::store::etcd::Etcd;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
 
@@ -34,7 +33,6 @@ pub struct Store(Kind);
 #[derive(Debug)]
 enum Kind {
     Embedded(Embedded),
-    Etcd(Etcd),
 }
 
 impl Store {
@@ -51,9 +49,7 @@ impl Store {
             StoreOptions::Embedded(options) => {
                 Embedded::open(options, events).await.map(|store| Self(Kind::Embedded(store)))
             }
-            StoreOptions::Etcd(options) => {
-                Etcd::open(options, events).await.map(|store| Self(Kind::Etcd(store)))
-            }
+            StoreOptions::Etcd(_) => Err(StoreError::Option("there is no etcd store yet".into())),
         }
     }
 
@@ -61,7 +57,6 @@ impl Store {
     pub fn send(&self, command: StoreCommand) {
         match &self.0 {
             Kind::Embedded(store) => store.send(command),
-            Kind::Etcd(store) => store.send(command),
         }
     }
 
@@ -70,8 +65,6 @@ impl Store {
     pub async fn failed(&self) -> StoreError {
         match &self.0 {
             Kind::Embedded(store) => store.failed().await,
-            // etcd may come back at any time.
-            Kind::Etcd(_) => std::future::pending().await,
         }
     }
 
@@ -79,7 +72,6 @@ impl Store {
     pub async fn close(self) {
         match self.0 {
             Kind::Embedded(store) => store.close().await,
-            Kind::Etcd(store) => store.close().await,
         }
     }
 }

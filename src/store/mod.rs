@@ -9,6 +9,7 @@ pub mod etcd;
 
 use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::store::embedded::Embedded;
+use crate::store::etcd::Etcd;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
 
@@ -33,6 +34,7 @@ pub struct Store(Kind);
 #[derive(Debug)]
 enum Kind {
     Embedded(Embedded),
+    Etcd(Etcd),
 }
 
 impl Store {
@@ -49,7 +51,9 @@ impl Store {
             StoreOptions::Embedded(options) => {
                 Embedded::open(options, events).await.map(|store| Self(Kind::Embedded(store)))
             }
-            StoreOptions::Etcd(_) => Err(StoreError::Option("there is no etcd store yet".into())),
+            StoreOptions::Etcd(options) => {
+                Etcd::open(options, events).await.map(|store| Self(Kind::Etcd(store)))
+            }
         }
     }
 
@@ -57,6 +61,7 @@ impl Store {
     pub fn send(&self, command: StoreCommand) {
         match &self.0 {
             Kind::Embedded(store) => store.send(command),
+            Kind::Etcd(store) => store.send(command),
         }
     }
 
@@ -65,6 +70,8 @@ impl Store {
     pub async fn failed(&self) -> StoreError {
         match &self.0 {
             Kind::Embedded(store) => store.failed().await,
+            // etcd may come back at any time.
+            Kind::Etcd(_) => std::future::pending().await,
         }
     }
 
@@ -72,6 +79,7 @@ impl Store {
     pub async fn close(self) {
         match self.0 {
             Kind::Embedded(store) => store.close().await,
+            Kind::Etcd(store) => store.close().await,
         }
     }
 }

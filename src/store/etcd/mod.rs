@@ -1,5 +1,167 @@
-//! The store in etcd.
+//! The store in etcd. Nothing here is sent twice: whether a txn happened is for the stream of
+//! changes to say.
 
 mod options;
 
+mod connection;
+mod prefix;
+
+mod leader;
+mod link;
+
+mod changes;
+mod deletions;
+mod snapshot;
+
+mod commit;
+
+mod keepalive;
+mod leases;
+mod lives;
+
 pub use options::Options;
+
+use crate::keeper::txn::{StoreCommand, StoreEvent};
+use crate::keeper::zxid::Revision;
+use crate::store::StoreError;
+use crate::store::etcd::changes::Changes;
+use crate::store::etcd::leader::LeaderWatcher;
+use crate::store::etcd::leases::Leases;
+use crate::store::etcd::link::{Link, Supervisor};
+use crate::store::etcd::prefix::Prefix;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// The store in etcd at work.
+#[derive(Debug)]
+pub(super) struct Etcd {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    /// Calls under way.
+    calls: TaskTracker,
+    /// Ends the long-lived tasks.
+    background: DropGuard,
+}
+
+#[derive(Debug)]
+struct Shared {
+    link: Link,
+    prefix: Prefix,
+    timeout: Duration,
+    leases: Leases,
+    /// Makes the stream say how far it is.
+    asked: Arc<Notify>,
+    events: mpsc::Sender<StoreEvent>,
+}
+
+impl Etcd {
+    /// Waits until etcd answers.
+    pub(super) async fn open(
+        options: Options,
+        events: mpsc::Sender<StoreEvent>,
+    ) -> Result<Self, StoreError> {
+        let endpoints = options.checked_endpoints()?;
+        let prefix = Prefix::new(&options.prefix);
+        let timeout = options.call_timeout;
+        let background = Background::default();
+        let (supervisor, link) = Supervisor::new(endpoints.clone(), prefix.clone());
+        background.spawn(supervisor.run());
+        wait(&link).await;
+        let (watcher, leader) = LeaderWatcher::new(link.clone(), endpoints, prefix.clone());
+        background.spawn(watcher.run());
+        let asked = Arc::new(Notify::new());
+        let (to_tell, progress) = (events.clone(), Arc::clone(&asked));
+        let changes = Changes::new(link.clone(), prefix.clone(), timeout, to_tell, progress);
+        background.spawn(changes.run());
+        let leases = Leases::start(link.clone(), leader, timeout, &events, &background);
+        let shared = Arc::new(Shared { link, prefix, timeout, leases, asked, events });
+        Ok(Self {
+            shared,
+            runtime: Handle::current(),
+            calls: TaskTracker::new(),
+            background: background.ended.drop_guard(),
+        })
+    }
+
+    pub(super) fn send(&self, command: StoreCommand) {
+        match command {
+            StoreCommand::Progress => self.shared.asked.notify_one(),
+            StoreCommand::Renew(lease) => self.shared.leases.renew(lease),
+            StoreCommand::Commit(..)
+            | StoreCommand::Barrier(..)
+            | StoreCommand::Grant(..)
+            | StoreCommand::Revoke(..) => {
+                let shared = Arc::clone(&self.shared);
+                self.calls.spawn_on(async move { shared.call(command).await }, &self.runtime);
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        self.calls.close();
+        // Each call ends by its timeout.
+        self.calls.wait().await;
+        drop(self.background);
+    }
+}
+
+impl Shared {
+    async fn call(&self, command: StoreCommand) {
+        let event = match command {
+            StoreCommand::Commit(token, txn) => {
+                let outcome = commit::commit(&self.link, &self.prefix, self.timeout, txn).await;
+                StoreEvent::Committed(token, outcome)
+            }
+            StoreCommand::Barrier(token) => StoreEvent::BarrierPassed(token, self.barrier().await),
+            StoreCommand::Grant(token, ttl) => {
+                StoreEvent::Granted(token, self.leases.grant(ttl).await)
+            }
+            StoreCommand::Revoke(token, lease) => {
+                StoreEvent::Revoked(token, self.leases.revoke(lease).await)
+            }
+            StoreCommand::Progress | StoreCommand::Renew(_) => return,
+        };
+        // An event that nobody wants any more is none.
+        let _ = self.events.send(event).await;
+    }
+
+    async fn barrier(&self) -> Result<Revision, String> {
+        let waiting = tokio::time::timeout(self.timeout, self.link.connected()).await;
+        let connection = waiting.map_err(|_| "not connected to etcd".to_owned())?;
+        let position = connection.position(&self.prefix).await;
+        let position = position.inspect_err(|_| self.link.suspect(&connection))?;
+        Ok(position.revision)
+    }
+}
+
+/// Tasks that live as long as the store.
+#[derive(Debug, Default)]
+struct Background {
+    ended: CancellationToken,
+}
+
+impl Background {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.ended.clone();
+        tokio::spawn(async move { ended.run_until_cancelled(task).await });
+    }
+}
+
+/// Waits for etcd, and says so while it lasts.
+async fn wait(link: &Link) {
+    loop {
+        match tokio::time::timeout(SAY_INTERVAL, link.connected()).await {
+            Ok(_) => return,
+            Err(_) => {
+                let reason = link.failure().unwrap_or_default();
+                tracing::warn!(reason, "waiting for etcd");
+            }
+        }
+    }
+}
+
+const SAY_INTERVAL: Duration = Duration::from_secs(3);

@@ -1,0 +1,283 @@
+//! etcd's history as a stream of revisions: a snapshot, then a watch from it.
+//!
+//! ```text
+//! load ──Loaded──▶ follow ──broken──▶ follow again, after what was told
+//!   ▲                 │
+//!   └── compacted, another cluster, or a history that went back
+//! ```
+
+use crate::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges, StoreEvent};
+use crate::keeper::zxid::Revision;
+use crate::store::etcd::connection::{Connection, describe};
+use crate::store::etcd::link::Link;
+use crate::store::etcd::prefix::Prefix;
+use crate::store::etcd::snapshot;
+use bytes::Bytes;
+use etcd_client::proto::{PbEvent, PbWatchResponse};
+use etcd_client::{EventType, WatchOptions, WatchRequestSender, WatchResponseStream};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+/// The task that tells the history.
+pub(super) struct Changes {
+    link: Link,
+    prefix: Prefix,
+    timeout: Duration,
+    events: mpsc::Sender<StoreEvent>,
+    /// Somebody wants to know how far the stream is.
+    asked: Arc<Notify>,
+    told: Option<Told>,
+    /// The events of a message that goes on in the next one.
+    fragments: Vec<PbEvent>,
+}
+
+/// **Invariant:** everything up to `revision` has been told, and nothing after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    cluster: u64,
+    revision: Revision,
+}
+
+/// Why a stream ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// Nobody listens.
+    Closed,
+    /// What comes next in the history cannot be had, or is another history.
+    Reload,
+    /// The stream broke, with the reason; it can be resumed.
+    Broken(String),
+}
+
+impl From<String> for End {
+    fn from(reason: String) -> Self {
+        Self::Broken(reason)
+    }
+}
+
+impl Changes {
+    pub(super) fn new(
+        link: Link,
+        prefix: Prefix,
+        timeout: Duration,
+        events: mpsc::Sender<StoreEvent>,
+        asked: Arc<Notify>,
+    ) -> Self {
+        Self { link, prefix, timeout, events, asked, told: None, fragments: Vec::new() }
+    }
+
+    /// Tells the history until nobody listens.
+    pub(super) async fn run(mut self) {
+        loop {
+            let connection = self.link.connected().await;
+            let begun = Instant::now();
+            match self.follow(&connection).await {
+                Err(End::Closed) => return,
+                Err(End::Reload) => self.told = None,
+                Err(End::Broken(reason)) => {
+                    tracing::debug!(reason, "the stream of changes broke");
+                    self.link.suspect(&connection);
+                }
+                Ok(never) => match never {},
+            }
+            // A stream that breaks at once is not opened again at once.
+            if begun.elapsed() < RESUME_PAUSE {
+                tokio::time::sleep(RESUME_PAUSE).await;
+            }
+        }
+    }
+
+    async fn follow(&mut self, connection: &Connection) -> Result<std::convert::Infallible, End> {
+        self.fragments.clear();
+        let position = connection.position(&self.prefix).await?;
+        let told = match self.told {
+            Some(told) if told.cluster == position.cluster => {
+                if position.revision < told.revision {
+                    tracing::error!(
+                        told = %told.revision,
+                        found = %position.revision,
+                        "etcd's history went back: it was restored from a backup"
+                    );
+                    return Err(End::Reload);
+                }
+                told
+            }
+            Some(told) => return Err(self.another_cluster(told, position.cluster)),
+            None => self.load(connection).await?,
+        };
+        let options = WatchOptions::new()
+            .with_range(self.prefix.range_end())
+            .with_start_revision(told.revision.0 + 1)
+            .with_fragment();
+        let mut watch = connection.watch.clone();
+        let opening = watch.watch(self.prefix.own_key(), Some(options));
+        let opened = tokio::time::timeout(self.timeout, opening).await;
+        let opened = opened.map_err(|_| "no watch was opened".to_owned())?;
+        let (requests, messages) = opened.map_err(|error| describe(&error))?.split();
+        self.drain(connection, requests, messages).await
+    }
+
+    async fn load(&mut self, connection: &Connection) -> Result<Told, End> {
+        let begun = Instant::now();
+        let snapshot = snapshot::load(connection, &self.prefix, self.timeout).await?;
+        tracing::info!(
+            revision = %snapshot.revision,
+            keys = snapshot.entries.len(),
+            deletions = snapshot.deletions.len(),
+            took = ?begun.elapsed(),
+            "loaded from etcd"
+        );
+        let told = Told { cluster: snapshot.cluster, revision: snapshot.revision };
+        self.tell(StoreEvent::Loaded(snapshot)).await?;
+        self.told = Some(told);
+        Ok(told)
+    }
+
+    async fn drain(
+        &mut self,
+        connection: &Connection,
+        mut requests: WatchRequestSender,
+        mut messages: WatchResponseStream,
+    ) -> Result<std::convert::Infallible, End> {
+        // When progress was first asked for without any answer since.
+        let mut unanswered: Option<Instant> = None;
+        loop {
+            let silent = unanswered.map_or_else(far_future, |since| since + SILENCE_MAX);
+            tokio::select! {
+                // A message is kept in the stream until it is whole, so this may be cut off.
+                message = messages.message() => {
+                    unanswered = None;
+                    let message = message.map_err(|error| describe(&error))?;
+                    let message = message.ok_or_else(|| "the stream ended".to_owned())?;
+                    self.take(message.0).await?;
+                }
+                () = self.asked.notified() => {
+                    unanswered.get_or_insert_with(Instant::now);
+                    if connection.tells_progress() {
+                        let request = requests.request_progress().await;
+                        request.map_err(|error| describe(&error))?;
+                    } else {
+                        self.write_own_key(connection);
+                    }
+                }
+                () = tokio::time::sleep_until(silent) => {
+                    return Err(End::Broken(format!("silent for {SILENCE_MAX:?}")));
+                }
+            }
+        }
+    }
+
+    /// The stream has progressed once this write has come by.
+    fn write_own_key(&self, connection: &Connection) {
+        let (mut kv, key) = (connection.kv.clone(), self.prefix.own_key());
+        tokio::spawn(async move {
+            if let Err(error) = kv.put(key, "", None).await {
+                tracing::debug!(reason = describe(&error), "the store's own key is not written");
+            }
+        });
+    }
+
+    async fn take(&mut self, message: PbWatchResponse) -> Result<(), End> {
+        let told = self.told.expect("a stream is opened after a load");
+        let header = message.header.ok_or_else(|| "a message without a header".to_owned())?;
+        if header.cluster_id != told.cluster {
+            return Err(self.another_cluster(told, header.cluster_id));
+        }
+        if message.canceled {
+            if message.compact_revision == 0 {
+                return Err(End::Broken(message.cancel_reason));
+            }
+            tracing::warn!(
+                told = %told.revision,
+                compacted = message.compact_revision,
+                "etcd compacted what was not read yet; loading again"
+            );
+            return Err(End::Reload);
+        }
+        if message.created {
+            return Ok(());
+        }
+        self.fragments.extend(message.events);
+        if message.fragment {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.fragments);
+        if events.is_empty() {
+            // The answer to a request for progress: nothing of ours is before this revision.
+            return self.progress(Revision(header.revision)).await;
+        }
+        for (revision, changes) in revisions(&self.prefix, events) {
+            if revision <= told.revision {
+                continue;
+            }
+            if changes.is_empty() {
+                // Only the store's own key.
+                self.progress(revision).await?;
+            } else {
+                self.tell(StoreEvent::Changed(RevisionChanges { revision, changes })).await?;
+                self.told = Some(Told { revision, ..told });
+            }
+        }
+        Ok(())
+    }
+
+    async fn progress(&mut self, revision: Revision) -> Result<(), End> {
+        let told = self.told.as_mut().expect("a stream is opened after a load");
+        told.revision = told.revision.max(revision);
+        let revision = told.revision;
+        self.tell(StoreEvent::Progress(revision)).await
+    }
+
+    fn another_cluster(&self, told: Told, found: u64) -> End {
+        tracing::error!(
+            known = format_args!("{:x}", told.cluster),
+            found = format_args!("{found:x}"),
+            "another etcd cluster answers now"
+        );
+        End::Reload
+    }
+
+    async fn tell(&self, event: StoreEvent) -> Result<(), End> {
+        self.events.send(event).await.map_err(|_| End::Closed)
+    }
+}
+
+/// A watch that was asked for progress and says nothing for so long is opened again.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+const RESUME_PAUSE: Duration = Duration::from_millis(200);
+
+fn far_future() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}
+
+/// The changes of each revision, in order. The store's own key is left out, so a revision may
+/// have none.
+fn revisions(prefix: &Prefix, events: Vec<PbEvent>) -> Vec<(Revision, Vec<Change>)> {
+    let mut all: Vec<(Revision, Vec<Change>)> = Vec::new();
+    for event in events {
+        let Some(kv) = event.kv else { continue };
+        let revision = Revision(kv.mod_revision);
+        if all.last().is_none_or(|(last, _)| *last != revision) {
+            all.push((revision, Vec::new()));
+        }
+        let (_, changes) = all.last_mut().expect("there is one of this revision");
+        let Some(key) = prefix.strip(kv.key) else { continue };
+        changes.push(if event.r#type == EventType::Delete as i32 {
+            Change::Delete(key)
+        } else {
+            Change::Put(KeyValue {
+                key,
+                value: Bytes::from(kv.value),
+                create_revision: Revision(kv.create_revision),
+                mod_revision: revision,
+                lease: LeaseId(kv.lease),
+            })
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

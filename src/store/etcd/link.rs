@@ -1,0 +1,135 @@
+//! The way to etcd: one member at a time, and another one when it fails.
+
+use crate::store::etcd::connection::Connection;
+use crate::store::etcd::prefix::Prefix;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tonic::transport::Endpoint;
+
+/// What all users of the connection share.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    state: watch::Receiver<State>,
+    suspects: mpsc::Sender<u64>,
+}
+
+/// The connection, or why there is none.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// Members are being tried; the last one's failure.
+    Searching(String),
+    /// This one answers.
+    Connected(Arc<Connection>),
+}
+
+/// Keeps the link up; it runs as a task of its own.
+pub(super) struct Supervisor {
+    endpoints: Vec<Endpoint>,
+    prefix: Prefix,
+    state: watch::Sender<State>,
+    suspects: mpsc::Receiver<u64>,
+    generation: u64,
+}
+
+impl Link {
+    /// The connection; waits until there is one.
+    pub(super) async fn connected(&self) -> Arc<Connection> {
+        let mut state = self.state.clone();
+        loop {
+            if let State::Connected(connection) = &*state.borrow_and_update() {
+                return Arc::clone(connection);
+            }
+            if state.changed().await.is_err() {
+                // The supervisor ends only when the store is closed, and so do all tasks.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Why there is no connection.
+    pub(super) fn failure(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Searching(reason) => Some(reason.clone()),
+            State::Connected(_) => None,
+        }
+    }
+
+    /// Reports that a connection did not do what it should. It is looked at, and replaced if it
+    /// does not answer.
+    pub(super) fn suspect(&self, connection: &Connection) {
+        // If the channel is full, somebody has already said it.
+        let _ = self.suspects.try_send(connection.generation);
+    }
+}
+
+impl Supervisor {
+    pub(super) fn new(endpoints: Vec<Endpoint>, prefix: Prefix) -> (Self, Link) {
+        let (state, receiver) = watch::channel(State::Searching("not tried yet".into()));
+        let (sender, suspects) = mpsc::channel(16);
+        let link = Link { state: receiver, suspects: sender };
+        (Self { endpoints, prefix, state, suspects, generation: 0 }, link)
+    }
+
+    /// Connects, watches over the connection, and connects again, for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            let connection = self.search().await;
+            tracing::info!(
+                endpoint = connection.endpoint,
+                version = connection.version,
+                cluster = format_args!("{:x}", connection.cluster),
+                "connected to etcd"
+            );
+            if !connection.tells_progress() {
+                tracing::warn!(
+                    version = connection.version,
+                    "this etcd cannot tell progress; keys are written instead"
+                );
+            }
+            self.state.send_replace(State::Connected(Arc::clone(&connection)));
+            let reason = self.guard(&connection).await;
+            tracing::warn!(endpoint = connection.endpoint, reason, "lost etcd");
+            self.state.send_replace(State::Searching(reason));
+        }
+    }
+
+    /// Tries the members in turn until one answers.
+    async fn search(&mut self) -> Arc<Connection> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            for endpoint in &self.endpoints {
+                self.generation += 1;
+                match Connection::open(endpoint, self.generation, &self.prefix).await {
+                    Ok(connection) => return Arc::new(connection),
+                    Err(reason) => {
+                        let reason = format!("{}: {reason}", endpoint.uri());
+                        tracing::debug!(reason, "etcd does not answer");
+                        self.state.send_replace(State::Searching(reason));
+                    }
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Returns when the connection has failed, with the reason.
+    async fn guard(&mut self, connection: &Connection) -> String {
+        loop {
+            match self.suspects.recv().await {
+                Some(generation) if generation == connection.generation => {}
+                Some(_) => continue,
+                None => std::future::pending().await,
+            }
+            match connection.position(&self.prefix).await {
+                Ok(position) if position.cluster == connection.cluster => {}
+                Ok(_) => return "another cluster answers now".into(),
+                Err(reason) => return reason,
+            }
+        }
+    }
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);

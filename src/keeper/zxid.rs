@@ -21,13 +21,26 @@ pub struct ZxidOffset(pub i64);
 impl Revision {
     /// The revision of a key that does not exist.
     pub const NEVER: Self = Self(0);
+    /// The revision that a planned txn will get, not known before it is applied.
+    pub const PENDING: Self = Self(i64::MAX);
+}
+
+impl Zxid {
+    /// The zxid of [`Revision::PENDING`].
+    pub const PENDING: Self = Self(i64::MAX);
+    /// The zxid of replies that answer a setWatches or an unknown operation.
+    pub const NONE: Self = Self(-1);
 }
 
 impl ZxidOffset {
     /// The zxid that clients see for a revision. [`Revision::NEVER`] is zxid 0 whatever the
     /// offset, as the zxids of ZooKeeper's pre-created nodes are.
     pub fn zxid(self, revision: Revision) -> Zxid {
-        if revision == Revision::NEVER { Zxid(0) } else { Zxid(self.0.saturating_add(revision.0)) }
+        match revision {
+            Revision::NEVER => Zxid(0),
+            Revision::PENDING => Zxid::PENDING,
+            Revision(number) => Zxid(self.0.saturating_add(number)),
+        }
     }
 }
 

@@ -1,0 +1,173 @@
+//! The tree as it will be once the requests planned so far are applied.
+//!
+//! A batch is planned on one overlay; a request that cannot join is taken back by its mark.
+
+use crate::keeper::keyspace::Slot;
+use crate::keeper::path;
+use crate::keeper::tree::{Path, Record, Tree};
+use rustc_hash::FxHashMap;
+
+/// The number of a request within its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestIndex(pub u32);
+
+/// See the file's text.
+#[derive(Debug)]
+pub struct Overlay<'t> {
+    tree: &'t Tree,
+    nodes: FxHashMap<Path, Option<Record>>,
+    written: FxHashMap<Slot, RequestIndex>,
+    undo: Vec<Undo>,
+}
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
+#[derive(Debug)]
+enum Undo {
+    Node(Path, Option<Option<Record>>),
+    Written(Slot, Option<RequestIndex>),
+}
+
+impl<'t> Overlay<'t> {
+    /// Nothing is planned yet.
+    pub fn new(tree: &'t Tree) -> Self {
+        Self { tree, nodes: FxHashMap::default(), written: FxHashMap::default(), undo: Vec::new() }
+    }
+
+    /// The tree below.
+    pub fn tree(&self) -> &'t Tree {
+        self.tree
+    }
+
+    /// The znode at a path; the empty path is the root.
+    pub fn find(&self, path: &str) -> Option<&Record> {
+        if !self.nodes.is_empty() {
+            let key = if path.is_empty() { "/" } else { path };
+            if let Some(record) = self.nodes.get(key) {
+                return record.as_ref();
+            }
+        }
+        self.tree.find(path).map(|node| &node.record)
+    }
+
+    /// A shared copy of a path, the tree's own where there is one.
+    pub fn share(&self, path: &str) -> Path {
+        let key = if path.is_empty() { "/" } else { path };
+        if let Some((path, _)) = self.tree.find_entry(key) {
+            return path.clone();
+        }
+        match self.nodes.get_key_value(key) {
+            Some((path, _)) => path.clone(),
+            None => key.into(),
+        }
+    }
+
+    /// A child that stands in the tree already and is still there; `None` if all of the znode's
+    /// children are planned ones.
+    pub fn settled_child(&self, path: &str) -> Option<(&'t Path, &'t Record)> {
+        let node = self.tree.find(path)?;
+        let child = node.children().find(|child| !matches!(self.nodes.get(*child), Some(None)))?;
+        Some((child, &self.tree.find(child)?.record))
+    }
+
+    /// A znode is created. The parent's number of children moves with it.
+    pub fn insert(&mut self, path: &Path, record: Record) {
+        self.put(path.clone(), Some(record));
+        self.update(path::parent_or_root(path), |parent| parent.children += 1);
+    }
+
+    /// A znode is deleted.
+    pub fn remove(&mut self, path: &Path) {
+        self.put(path.clone(), None);
+        self.update(path::parent_or_root(path), |parent| parent.children -= 1);
+    }
+
+    /// A znode's record changes. Nothing happens if it is missing.
+    pub fn update(&mut self, path: &str, change: impl FnOnce(&mut Record)) {
+        let Some(record) = self.find(path) else { return };
+        let mut record = record.clone();
+        change(&mut record);
+        let path = self.share(path);
+        self.put(path, Some(record));
+    }
+
+    fn put(&mut self, path: Path, record: Option<Record>) {
+        let before = self.nodes.insert(path.clone(), record);
+        self.undo.push(Undo::Node(path, before));
+    }
+
+    /// Which request of the batch wrote a slot last.
+    pub fn writer(&self, slot: &Slot) -> Option<RequestIndex> {
+        self.written.get(slot).copied()
+    }
+
+    /// A request writes a slot.
+    pub fn mark_written(&mut self, slot: &Slot, request: RequestIndex) {
+        let before = self.written.insert(slot.clone(), request);
+        if before != Some(request) {
+            self.undo.push(Undo::Written(slot.clone(), before));
+        }
+    }
+
+    /// The present state, to go back to.
+    pub fn mark(&self) -> Mark {
+        Mark(self.undo.len())
+    }
+
+    /// Take back all that was planned since a mark.
+    pub fn roll_back(&mut self, mark: Mark) {
+        while self.undo.len() > mark.0 {
+            match self.undo.pop().expect("the mark lies below the top") {
+                Undo::Node(path, Some(before)) => {
+                    self.nodes.insert(path, before);
+                }
+                Undo::Node(path, None) => {
+                    self.nodes.remove(&path);
+                }
+                Undo::Written(slot, Some(before)) => {
+                    self.written.insert(slot, before);
+                }
+                Undo::Written(slot, None) => {
+                    self.written.remove(&slot);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::tree::Kind;
+
+    #[test]
+    fn what_is_rolled_back_leaves_no_trace() {
+        let tree = Tree::new();
+        let mut overlay = Overlay::new(&tree);
+        let path: Path = "/a".into();
+        overlay.insert(&path, Record::blank(Kind::Persistent));
+        let mark = overlay.mark();
+        let children = overlay.find("/").map(|root| root.children);
+        overlay.remove(&path);
+        overlay.mark_written(&Slot::Node(path.clone()), RequestIndex(1));
+        assert!(overlay.find("/a").is_none());
+        overlay.roll_back(mark);
+        assert!(overlay.find("/a").is_some());
+        assert_eq!(overlay.find("/").map(|root| root.children), children);
+        assert_eq!(overlay.writer(&Slot::Node(path)), None);
+    }
+
+    #[test]
+    fn a_settled_child_is_one_that_is_not_planned_away() {
+        let mut tree = Tree::new();
+        tree.insert("/p".into(), Record::blank(Kind::Persistent));
+        tree.insert("/p/a".into(), Record::blank(Kind::Persistent));
+        let mut overlay = Overlay::new(&tree);
+        assert_eq!(overlay.settled_child("/p").map(|(path, _)| &**path), Some("/p/a"));
+        overlay.remove(&"/p/a".into());
+        overlay.insert(&"/p/b".into(), Record::blank(Kind::Persistent));
+        assert!(overlay.settled_child("/p").is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! A write and the tree give a reply, guards and writes; nothing is changed but the overlay.
+//!
+//! Checks stand in ZooKeeper's order (`PrepRequestProcessor.pRequest2Txn`). A failure is planned
+//! like a success: its guards prove that the check fails.
+
+mod change;
+mod create;
+mod multi;
+mod session;
+
+use crate::keeper::acl::{self, Identity};
+use crate::keeper::error::ErrorCode;
+use crate::keeper::keyspace::{ShimId, Slot};
+use crate::keeper::overlay::{Overlay, RequestIndex};
+use crate::keeper::request::{Body, Operation, SessionId};
+use crate::keeper::tree::{Path, Record};
+use crate::keeper::txn::{Compare, LeaseId, Op};
+use crate::keeper::zxid::{Revision, ZxidOffset};
+use bytes::Bytes;
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use std::time::Duration;
+
+/// What must hold of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Guard {
+    /// The key.
+    pub slot: Slot,
+    /// What must hold.
+    pub test: Test,
+}
+
+/// See [`Guard`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Test {
+    /// Unchanged since this revision; [`Revision::NEVER`] is absent.
+    Unchanged(Revision),
+    /// The same incarnation.
+    Created(Revision),
+    /// On this lease.
+    Lease(LeaseId),
+}
+
+impl Guard {
+    /// The compare for etcd.
+    pub fn compare(&self) -> Compare {
+        let key = self.slot.key();
+        match self.test {
+            Test::Unchanged(revision) => Compare::ModRevision(key, revision),
+            Test::Created(revision) => Compare::CreateRevision(key, revision),
+            Test::Lease(lease) => Compare::Lease(key, lease),
+        }
+    }
+}
+
+/// What becomes of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The new value; `None` deletes.
+    pub value: Option<Bytes>,
+    /// The lease, for a put.
+    pub lease: LeaseId,
+}
+
+impl Write {
+    /// The operation for etcd.
+    pub fn op(&self, slot: &Slot) -> Op {
+        match &self.value {
+            Some(value) => Op::Put { key: slot.key(), value: value.clone(), lease: self.lease },
+            None => Op::Delete(slot.key()),
+        }
+    }
+}
+
+/// Writes by key, in the order in which watches are told of them.
+pub type Writes = IndexMap<Slot, Write, FxBuildHasher>;
+
+/// What a write of a client, or of this shim, will do.
+#[derive(Debug)]
+pub struct Plan {
+    /// What must hold, except of keys that the batch itself has written before.
+    pub guards: Vec<Guard>,
+    /// Keys that the plan rests on and the batch itself has written before.
+    pub depends: Vec<Slot>,
+    /// What is written. Empty for a failure.
+    pub writes: Writes,
+    /// The reply; zxids of this very txn are [`crate::keeper::zxid::Zxid::PENDING`].
+    pub outcome: Result<Body, ErrorCode>,
+    /// The znode whose Stat the reply carries, to be read once the txn is applied.
+    pub stat_of: Option<Path>,
+    /// It writes what an earlier request of the batch writes, and must wait for the next one.
+    pub must_wait: bool,
+}
+
+/// What is the same for all requests of a shim.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// See [`crate::keeper::Options`].
+    pub skip_acl: bool,
+    /// See [`crate::keeper::Options`].
+    pub ttl_nodes: bool,
+    /// How revisions become zxids.
+    pub offset: ZxidOffset,
+    /// This shim.
+    pub shim: ShimId,
+}
+
+/// Who writes, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// The session and what guards it; `None` is this shim itself.
+    pub session: Option<SessionFence>,
+    /// What the session's connection was when the request was read.
+    pub identities: &'a [Identity],
+    /// ctime and mtime.
+    pub unix_ms: i64,
+}
+
+/// A session as a guard sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionFence {
+    /// Its id.
+    pub session: SessionId,
+    /// Its key's mod_revision.
+    pub revision: Revision,
+    /// Its lease.
+    pub lease: LeaseId,
+}
+
+/// Plans one request onto an overlay.
+#[derive(Debug)]
+pub struct Planner<'p, 't> {
+    overlay: &'p mut Overlay<'t>,
+    settings: &'p Settings,
+    writer: Writer<'p>,
+    request: RequestIndex,
+    plan: Plan,
+}
+
+impl<'p, 't> Planner<'p, 't> {
+    /// A planner for one request. The overlay keeps what is planned; take it back by its mark if
+    /// the plan is not used.
+    pub fn new(
+        overlay: &'p mut Overlay<'t>,
+        settings: &'p Settings,
+        writer: Writer<'p>,
+        request: RequestIndex,
+    ) -> Self {
+        let plan = Plan {
+            guards: Vec::new(),
+            depends: Vec::new(),
+            writes: Writes::default(),
+            outcome: Ok(Body::Empty),
+            stat_of: None,
+            must_wait: false,
+        };
+        let mut planner = Self { overlay, settings, writer, request, plan };
+        if let Some(fence) = writer.session {
+            planner.guard(Slot::Session(fence.session), Test::Unchanged(fence.revision));
+        }
+        planner
+    }
+
+    /// Plan a client's write.
+    ///
+    /// # Panics
+    /// If the operation is not a write.
+    pub fn plan(mut self, operation: &Operation) -> Plan {
+        let mark = self.overlay.mark();
+        let outcome = match operation {
+            Operation::Create(create) => self.plan_create(create),
+            Operation::Delete(delete) => self.plan_delete(delete).map(|()| Body::Empty),
+            Operation::SetData(set) => self.plan_set_data(set).map(|(path, stat)| {
+                self.plan.stat_of = Some(path);
+                Body::Stat(stat)
+            }),
+            Operation::SetAcl(set) => self.plan_set_acl(set),
+            Operation::Multi(operations) => Ok(self.plan_multi(operations)),
+            other => unreachable!("{other:?} is not a write"),
+        };
+        if outcome.is_err() {
+            self.overlay.roll_back(mark);
+            self.plan.writes.clear();
+        }
+        self.plan.outcome = outcome;
+        self.plan
+    }
+
+    fn guard(&mut self, slot: Slot, test: Test) {
+        if self.overlay.writer(&slot).is_some() {
+            self.plan.depends.push(slot);
+        } else {
+            self.plan.guards.push(Guard { slot, test });
+        }
+    }
+
+    fn write(&mut self, slot: Slot, value: Option<Bytes>, lease: LeaseId) {
+        if let Some(writer) = self.overlay.writer(&slot) {
+            let merges = matches!(slot, Slot::Creates(_) | Slot::Pzxid(_));
+            self.plan.must_wait |= writer != self.request && !merges;
+            self.plan.depends.push(slot.clone());
+        }
+        self.overlay.mark_written(&slot, self.request);
+        self.plan.writes.insert(slot, Write { value, lease });
+    }
+
+    fn delete_key(&mut self, slot: Slot, revision: Revision) {
+        if revision != Revision::NEVER {
+            self.write(slot, None, LeaseId::NONE);
+        }
+    }
+
+    fn permits(&self, record: &Record, wanted: i32) -> bool {
+        let Some(acl) = &record.acl else { return true };
+        self.settings.skip_acl || acl::permits(acl, wanted, self.writer.identities)
+    }
+
+    /// Guard that a znode still has the ACL that was looked at.
+    fn guard_acl(&mut self, path: &Path, record_acl: Revision) {
+        self.guard(Slot::Acl(path.clone()), Test::Unchanged(record_acl));
+    }
+
+    fn guard_absent(&mut self, path: &str) {
+        let path = self.overlay.share(path);
+        self.guard(Slot::Node(path), Test::Unchanged(Revision::NEVER));
+    }
+}
+
+/// Whether the session may be timed at all; a guard against a clock that runs away.
+pub fn clamp_timeout(wanted_ms: i32, min: Duration, max: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wanted_ms).unwrap_or(0)).clamp(min, max)
+}

@@ -1,0 +1,60 @@
+//! Writes of a session's own key: birth, move and end.
+
+use crate::keeper::keyspace::{SessionValue, Slot};
+use crate::keeper::planner::{Plan, Planner, Test};
+use crate::keeper::request::SessionId;
+use crate::keeper::tree::Path;
+use crate::keeper::txn::LeaseId;
+use crate::keeper::zxid::Revision;
+
+impl Planner<'_, '_> {
+    /// A new session. The writer has no fence: nothing of it exists.
+    pub fn plan_open(mut self, session: SessionId, value: &SessionValue, lease: LeaseId) -> Plan {
+        self.guard(Slot::Session(session), Test::Unchanged(Revision::NEVER));
+        self.write(Slot::Session(session), Some(value.encode()), lease);
+        self.plan
+    }
+
+    /// The session's key is written again: it moves to this shim, or whatever is still under way
+    /// on it is fenced off, or its end is marked.
+    pub fn plan_rewrite(mut self, value: &SessionValue) -> Plan {
+        if let Some(fence) = self.writer.session {
+            self.write(Slot::Session(fence.session), Some(value.encode()), fence.lease);
+        }
+        self.plan
+    }
+
+    /// The session ends: its key and its ephemerals go in this one txn. A znode that somebody
+    /// else has created anew under the same path has another lease and fails the guard.
+    pub fn plan_close(mut self) -> Plan {
+        let Some(fence) = self.writer.session else { return self.plan };
+        let tree = self.overlay.tree();
+        let mut owned: Vec<Path> = tree.ephemerals(fence.session).cloned().collect();
+        owned.sort_unstable();
+        for path in owned {
+            let Some(record) = self.overlay.find(&path) else { continue };
+            let acl = record.keys.acl;
+            self.guard(Slot::Node(path.clone()), Test::Lease(fence.lease));
+            self.guard_acl(&path, acl);
+            self.write_deleted(&path);
+        }
+        self.write(Slot::Session(fence.session), None, LeaseId::NONE);
+        self.plan
+    }
+
+    /// A container or TTL node goes by itself.
+    pub fn plan_expiry(mut self, path: &Path) -> Option<Plan> {
+        self.plan_expire_node(path).then_some(self.plan)
+    }
+
+    /// pzxid of a parent whose child went with its lease, which touches no key of the parent.
+    pub fn plan_pzxid(mut self, path: &Path, deleted: Revision) -> Option<Plan> {
+        let record = self.overlay.find(path)?;
+        let keys = record.keys;
+        self.guard_exists(path, keys);
+        self.guard(Slot::Pzxid(path.clone()), Test::Unchanged(keys.pzxid));
+        let value = crate::keeper::keyspace::encode_pzxid(Some(deleted));
+        self.write(Slot::Pzxid(path.clone()), Some(value), LeaseId::NONE);
+        Some(self.plan)
+    }
+}

@@ -2,13 +2,14 @@
 //!
 //! The tree only keeps; who may change it, and when, is `replica`'s business.
 
+use crate::keeper::acl::perms;
 use crate::keeper::path;
 use crate::keeper::request::{Names, SessionId};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::{Bytes, BytesMut};
 use indexmap::IndexSet;
-use jute::{Acl, Stat};
+use jute::{Acl, Stat, Text};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::Arc;
 
@@ -361,8 +362,28 @@ impl Tree {
 
 /// The ACL of `/zookeeper/config`: the world may read.
 fn config_acl() -> Arc<[Acl]> {
-    let id = jute::Id { scheme: Some("world".into()), id: Some("anyone".into()) };
-    Arc::from([Acl { perms: 1, id }])
+    Arc::from([world_acl(perms::READ)])
+}
+
+/// The ACL that is not stored: the world may do everything (`ZooDefs.Ids.OPEN_ACL_UNSAFE`).
+pub fn open_acl() -> Vec<Acl> {
+    vec![world_acl(perms::ALL)]
+}
+
+/// Whether an ACL is exactly [`open_acl`].
+pub fn is_open(acl: &[Acl]) -> bool {
+    let [entry] = acl else { return false };
+    entry.perms == perms::ALL
+        && entry.id.scheme.as_deref() == Some("world")
+        && entry.id.id.as_deref() == Some("anyone")
+}
+
+fn world_acl(perms: i32) -> Acl {
+    let id = jute::Id {
+        scheme: Some(Text::from_static("world")),
+        id: Some(Text::from_static("anyone")),
+    };
+    Acl { perms, id }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Planner, Test};
 use crate::keeper::request::{Body, Check, Delete, SetAcl, SetData};
-use crate::keeper::tree::{Kind, Path, Record};
+use crate::keeper::tree::{self, Kind, Path, Record};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
 use jute::{Acl, Stat};
@@ -26,7 +26,7 @@ impl Planner<'_, '_> {
             self.guard_absent(&parent_path);
             return Err(ErrorCode::NoNode);
         };
-        let (parent_acl, allowed) = (parent.keys.acl, self.permits(parent, acl::DELETE));
+        let (parent_acl, allowed) = (parent.keys.acl, self.permits(parent, acl::perms::DELETE));
         self.guard_acl(&parent_path, parent_acl);
         if !allowed {
             return Err(ErrorCode::NoAuth);
@@ -98,7 +98,7 @@ impl Planner<'_, '_> {
     }
 
     pub(super) fn plan_set_data(&mut self, set: &SetData) -> Result<(Path, Stat), ErrorCode> {
-        let (path, mut record) = self.check_changed(set.path.as_deref(), acl::WRITE)?;
+        let (path, mut record) = self.check_changed(set.path.as_deref(), acl::perms::WRITE)?;
         self.guard(Slot::Node(path.clone()), Test::Unchanged(record.keys.node));
         if set.version != ANY_VERSION && set.version != record.version {
             return Err(ErrorCode::BadVersion);
@@ -127,14 +127,14 @@ impl Planner<'_, '_> {
             return Err(ErrorCode::BadArguments);
         }
         let acl = acl::normalize(set.acl.as_deref(), self.writer.identities)?;
-        let (path, mut record) = self.check_changed(Some(asked), acl::ADMIN)?;
+        let (path, mut record) = self.check_changed(Some(asked), acl::perms::ADMIN)?;
         self.guard(Slot::Node(path.clone()), Test::Unchanged(record.keys.node));
         if set.version != ANY_VERSION && set.version != record.aversion {
             return Err(ErrorCode::BadVersion);
         }
         record.aversion = record.aversion.wrapping_add(1);
         let value = keyspace::encode_acl(record.aversion, &acl);
-        let acl: Option<Arc<[Acl]>> = (!acl::is_open(&acl)).then(|| acl.into());
+        let acl: Option<Arc<[Acl]>> = (!tree::is_open(&acl)).then(|| acl.into());
         record.acl = acl;
         record.keys.acl = Revision::PENDING;
         self.write(Slot::Acl(path.clone()), Some(value), record.keys.lease);
@@ -145,7 +145,7 @@ impl Planner<'_, '_> {
     }
 
     pub(super) fn plan_check(&mut self, check: &Check) -> Result<(), ErrorCode> {
-        let (path, record) = self.check_changed(check.path.as_deref(), acl::READ)?;
+        let (path, record) = self.check_changed(check.path.as_deref(), acl::perms::READ)?;
         self.guard(Slot::Node(path), Test::Unchanged(record.keys.node));
         if check.version != ANY_VERSION && check.version != record.version {
             return Err(ErrorCode::BadVersion);

@@ -7,7 +7,7 @@ use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Planner, Test};
 use crate::keeper::request::{Body, Create, CreateOpcode};
-use crate::keeper::tree::{Keys, Kind, Path, Record};
+use crate::keeper::tree::{self, Keys, Kind, Path, Record};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
 use jute::{Acl, Stat, Text};
@@ -124,7 +124,7 @@ impl Planner<'_, '_> {
         };
         let (keys, creates) = (parent.keys, parent.creates);
         let ephemeral = parent.owner().is_some();
-        let allowed = self.permits(parent, acl::CREATE);
+        let allowed = self.permits(parent, acl::perms::CREATE);
         self.guard_acl(&parent_path, keys.acl);
         if !allowed {
             return Err(ErrorCode::NoAuth);
@@ -179,7 +179,7 @@ impl Planner<'_, '_> {
             (Kind::Ephemeral(_), Some(fence)) => fence.lease,
             _ => LeaseId::NONE,
         };
-        let acl: Option<Arc<[Acl]>> = (!acl::is_open(&acl)).then(|| acl.into());
+        let acl: Option<Arc<[Acl]>> = (!tree::is_open(&acl)).then(|| acl.into());
         // Deleted earlier in this multi: etcd keeps the key, so the value says that it is born
         // here, and the counter's key tells the incarnations apart.
         let before = self.overlay.tree().find(path).map(|node| node.record.keys.node_created);

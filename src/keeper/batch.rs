@@ -1,0 +1,409 @@
+//! What waits becomes one txn (group commit), and what is under way is remembered.
+//!
+//! A flat batch stands or falls as one. A nested batch has a txn for each group of requests that
+//! rest on one another, so that a group's conflict harms no other.
+
+use crate::keeper::keyspace::{self, ShimId, Slot};
+use crate::keeper::overlay::RequestIndex;
+use crate::keeper::planner::{Guard, Plan, Writes};
+use crate::keeper::request::SessionId;
+use crate::keeper::txn::{Key, LeaseId, Op, Token, Txn};
+use bytes::Bytes;
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::time::Duration;
+
+/// How much one txn may hold. Source: etcd's `checkTxnRequest` counts, on each level, the
+/// longest of compares and both branches, and what is nested has what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// etcd's `--max-txn-ops`.
+    pub operations_max: usize,
+    /// Keys and values together; below etcd's `--max-request-bytes`.
+    pub bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { operations_max: 128, bytes_max: 1_000_000 }
+    }
+}
+
+impl Limits {
+    /// Writes that fit behind `guards` compares, the put of the batch's number not counted:
+    /// side by side, or in unguarded nested txns.
+    fn writes_max(self, guards: usize) -> usize {
+        let flat = self.operations_max.saturating_sub(1);
+        let width = guards.max(self.operations_max / 2);
+        let nested = width.saturating_sub(1) * self.operations_max.saturating_sub(width);
+        flat.max(nested)
+    }
+}
+
+/// Whether one group's conflict takes all others with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// All or nothing: the cheapest.
+    Flat,
+    /// Each group for itself.
+    Nested,
+}
+
+/// A request that has joined a batch.
+#[derive(Debug)]
+pub struct Entry<W> {
+    /// What it is, for whoever sent the batch.
+    pub work: W,
+    /// How it was planned; its guards and writes are the group's now.
+    pub plan: Plan,
+    group: usize,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    guards: IndexSet<Guard, FxBuildHasher>,
+    writes: Writes,
+    merged_into: Option<usize>,
+}
+
+/// A batch in the making.
+#[derive(Debug)]
+pub struct Builder<W> {
+    shape: Shape,
+    limits: Limits,
+    groups: Vec<Group>,
+    entries: Vec<Entry<W>>,
+    bytes: usize,
+    guards: usize,
+    writes: usize,
+    of_session: FxHashMap<SessionId, usize>,
+    of_slot: FxHashMap<Slot, usize>,
+}
+
+/// A request does not fit beside those that have joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl<W> Builder<W> {
+    /// An empty batch.
+    pub fn new(shape: Shape, limits: Limits) -> Self {
+        Self {
+            shape,
+            limits,
+            groups: Vec::new(),
+            entries: Vec::new(),
+            bytes: 0,
+            guards: 0,
+            writes: 0,
+            of_session: FxHashMap::default(),
+            of_slot: FxHashMap::default(),
+        }
+    }
+
+    /// The number of the next request.
+    pub fn next_index(&self) -> RequestIndex {
+        RequestIndex(u32::try_from(self.entries.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Nothing has joined.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether a plan fits. A plan that does not fit into an empty batch never will.
+    pub fn check(&self, plan: &Plan) -> Result<(), Full> {
+        let bytes: usize = self.bytes + plan_bytes(plan);
+        let guards = self.guards + plan.guards.len();
+        let writes = self.writes + plan.writes.len();
+        let fits = match self.shape {
+            Shape::Flat => {
+                guards <= self.limits.operations_max && writes <= self.limits.writes_max(guards)
+            }
+            // Groups may merge, so that the sum of all is what a single one may have.
+            Shape::Nested => {
+                let half = self.limits.operations_max / 2;
+                self.groups.len() + 1 < half && guards <= half && writes <= half
+            }
+        };
+        if fits && bytes <= self.limits.bytes_max.max(plan_bytes(plan)) { Ok(()) } else { Err(Full) }
+    }
+
+    /// Take a planned request in. The caller has checked that it fits.
+    pub fn join(&mut self, session: Option<SessionId>, work: W, mut plan: Plan) {
+        self.bytes += plan_bytes(&plan);
+        let group = self.group_of(session, &plan);
+        for guard in plan.guards.drain(..) {
+            if self.groups[group].guards.insert(guard) {
+                self.guards += 1;
+            }
+        }
+        for (slot, write) in plan.writes.drain(..) {
+            if self.shape == Shape::Nested {
+                self.of_slot.insert(slot.clone(), group);
+            }
+            if self.groups[group].writes.insert(slot, write).is_none() {
+                self.writes += 1;
+            }
+        }
+        self.entries.push(Entry { work, plan, group });
+    }
+
+    fn group_of(&mut self, session: Option<SessionId>, plan: &Plan) -> usize {
+        if self.shape == Shape::Flat && !self.groups.is_empty() {
+            return 0;
+        }
+        let mut found: Vec<usize> = plan
+            .depends
+            .iter()
+            .filter_map(|slot| self.of_slot.get(slot))
+            .chain(session.and_then(|session| self.of_session.get(&session)))
+            .map(|group| self.root(*group))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        let group = match found.split_first() {
+            None => {
+                self.groups.push(Group::default());
+                self.groups.len() - 1
+            }
+            Some((first, others)) => {
+                for other in others {
+                    let taken = std::mem::take(&mut self.groups[*other]);
+                    self.groups[*other].merged_into = Some(*first);
+                    self.groups[*first].guards.extend(taken.guards);
+                    self.groups[*first].writes.extend(taken.writes);
+                }
+                *first
+            }
+        };
+        if let Some(session) = session {
+            self.of_session.insert(session, group);
+        }
+        group
+    }
+
+    fn root(&self, mut group: usize) -> usize {
+        while let Some(into) = self.groups[group].merged_into {
+            group = into;
+        }
+        group
+    }
+
+    /// Close the batch: the txn, and what is to be remembered of it.
+    pub fn finish(mut self, number: BatchNumber) -> (Txn, Batch<W>) {
+        for index in 0..self.entries.len() {
+            self.entries[index].group = self.root(self.entries[index].group);
+        }
+        let writes_anything = self.writes > 0;
+        let number_put = Op::Put {
+            key: Slot::Batch(number.shim).key(),
+            value: keyspace::encode_number(number.number),
+            lease: number.lease,
+        };
+        let mut written = FxHashMap::default();
+        let mut guarded = Vec::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            written.extend(group.writes.keys().map(|slot| (slot.clone(), index)));
+            guarded.extend(group.guards.iter().map(|guard| guard.slot.clone()));
+        }
+        let mut positions = FxHashMap::default();
+        let mut txn = match self.shape {
+            Shape::Flat => self.flat_txn(),
+            Shape::Nested => self.nested_txn(&mut positions),
+        };
+        if writes_anything {
+            txn.then.push(number_put);
+        }
+        let batch = Batch {
+            shape: self.shape,
+            number: number.number,
+            entries: self.entries,
+            positions,
+            written,
+            guarded,
+            writes_anything,
+            sent_at: Duration::ZERO,
+        };
+        (txn, batch)
+    }
+
+    fn flat_txn(&self) -> Txn {
+        let Some(group) = self.groups.first() else { return Txn::default() };
+        let compares: Vec<_> = group.guards.iter().map(Guard::compare).collect();
+        let ops: Vec<Op> = group.writes.iter().map(|(slot, write)| write.op(slot)).collect();
+        if ops.len() < self.limits.operations_max {
+            return Txn { compares, then: ops, otherwise: Vec::new() };
+        }
+        let width = compares.len().max(self.limits.operations_max / 2);
+        let size = self.limits.operations_max.saturating_sub(width).max(1);
+        let nested = |ops: &[Op]| Op::Txn(Txn { then: ops.to_vec(), ..Txn::default() });
+        Txn { compares, then: ops.chunks(size).map(nested).collect(), otherwise: Vec::new() }
+    }
+
+    fn nested_txn(&self, positions: &mut FxHashMap<usize, usize>) -> Txn {
+        let mut then = Vec::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.merged_into.is_some() {
+                continue;
+            }
+            positions.insert(index, then.len());
+            then.push(Op::Txn(Txn {
+                compares: group.guards.iter().map(Guard::compare).collect(),
+                then: group.writes.iter().map(|(slot, write)| write.op(slot)).collect(),
+                otherwise: Vec::new(),
+            }));
+        }
+        Txn { compares: Vec::new(), then, otherwise: Vec::new() }
+    }
+}
+
+fn plan_bytes(plan: &Plan) -> usize {
+    let written = plan.writes.iter().map(|(slot, write)| {
+        slot_bytes(slot) + write.value.as_ref().map_or(0, Bytes::len)
+    });
+    written.sum::<usize>() + plan.guards.iter().map(|guard| slot_bytes(&guard.slot)).sum::<usize>()
+}
+
+fn slot_bytes(slot: &Slot) -> usize {
+    /// The prefix, tags and numbers around a path.
+    const OVERHEAD: usize = 48;
+    match slot {
+        Slot::Node(path) | Slot::Creates(path) | Slot::Acl(path) | Slot::Pzxid(path) => {
+            path.len() + OVERHEAD
+        }
+        Slot::Session(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => OVERHEAD,
+    }
+}
+
+/// How a batch is found in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNumber {
+    /// Whose batch.
+    pub shim: ShimId,
+    /// The shim's lease, which the number's key is on.
+    pub lease: LeaseId,
+    /// Which batch.
+    pub number: u64,
+}
+
+/// A batch under way.
+#[derive(Debug)]
+pub struct Batch<W> {
+    /// See [`Shape`].
+    pub shape: Shape,
+    /// What the stream will name it by.
+    pub number: u64,
+    /// Its requests, in order.
+    pub entries: Vec<Entry<W>>,
+    /// It leaves a trace in the stream, whatever becomes of its groups.
+    pub writes_anything: bool,
+    /// When it was sent.
+    pub sent_at: Duration,
+    positions: FxHashMap<usize, usize>,
+    written: FxHashMap<Slot, usize>,
+    guarded: Vec<Slot>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It took effect.
+    Done,
+    /// Its plan had become wrong.
+    Conflict,
+    /// It writes nothing, and only the answer can tell.
+    AskAnswer,
+}
+
+impl<W> Batch<W> {
+    /// The keys that it writes.
+    pub fn written(&self) -> impl Iterator<Item = &Slot> {
+        self.written.keys()
+    }
+
+    /// The keys that it guards.
+    pub fn guarded(&self) -> &[Slot] {
+        &self.guarded
+    }
+
+    /// What the revision that names the batch says of each entry. `contains` tells whether the
+    /// revision changed a key.
+    pub fn fates(&self, contains: impl Fn(&Key) -> bool) -> Vec<Fate> {
+        if self.shape == Shape::Flat {
+            return self.entries.iter().map(|_| Fate::Done).collect();
+        }
+        let mut of_group: FxHashMap<usize, bool> = FxHashMap::default();
+        for (slot, group) in &self.written {
+            let done = of_group.entry(*group).or_default();
+            *done = *done || contains(&slot.key());
+        }
+        let fate = |entry: &Entry<W>| match of_group.get(&entry.group) {
+            Some(true) => Fate::Done,
+            Some(false) => Fate::Conflict,
+            None => Fate::AskAnswer,
+        };
+        self.entries.iter().map(fate).collect()
+    }
+
+    /// What the answer of a nested txn says of an entry.
+    pub fn held(&self, entry: usize, nested: &[bool]) -> bool {
+        let Some(entry) = self.entries.get(entry) else { return false };
+        let position = self.positions.get(&entry.group);
+        position.and_then(|position| nested.get(*position)).copied().unwrap_or(false)
+    }
+}
+
+/// The keys of all batches under way: what a new batch must keep away from.
+#[derive(Debug, Default)]
+pub struct Claims {
+    written: FxHashMap<Slot, Token>,
+    guarded: FxHashMap<Slot, (Token, u32)>,
+}
+
+impl Claims {
+    /// A batch is sent.
+    pub fn add<W>(&mut self, token: Token, batch: &Batch<W>) {
+        for slot in batch.written().filter(|slot| is_claimed(slot)) {
+            self.written.insert(slot.clone(), token);
+        }
+        for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
+            let claim = self.guarded.entry(slot.clone()).or_insert((token, 0));
+            *claim = (token, claim.1 + 1);
+        }
+    }
+
+    /// A batch is settled or given up.
+    pub fn remove<W>(&mut self, batch: &Batch<W>) {
+        for slot in batch.written() {
+            self.written.remove(slot);
+        }
+        for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
+            if let Some(claim) = self.guarded.get_mut(slot) {
+                claim.1 -= 1;
+                if claim.1 == 0 {
+                    self.guarded.remove(slot);
+                }
+            }
+        }
+    }
+
+    /// A batch under way that a plan may not run beside.
+    pub fn in_the_way(&self, plan: &Plan) -> Option<Token> {
+        if self.written.is_empty() && self.guarded.is_empty() {
+            return None;
+        }
+        let guards = plan.guards.iter().find_map(|guard| self.written.get(&guard.slot));
+        let by_guard = guards.copied();
+        by_guard.or_else(|| {
+            plan.writes.keys().find_map(|slot| {
+                let guarded = self.guarded.get(slot).map(|(token, _)| token);
+                self.written.get(slot).or(guarded).copied()
+            })
+        })
+    }
+}
+
+/// A session has one batch under way anyway, and `x` keys belong to one batch each.
+fn is_claimed(slot: &Slot) -> bool {
+    matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_) | Slot::Pzxid(_))
+}

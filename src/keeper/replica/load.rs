@@ -1,0 +1,141 @@
+//! The whole content at once: at the start, and when the history that was needed is gone.
+
+use crate::keeper::keyspace::{self, NodeValue, Slot, StepKind};
+use crate::keeper::path;
+use crate::keeper::replica::revision::{new_record, session_record};
+use crate::keeper::replica::{Applied, Fired, Replica};
+use crate::keeper::tree::{self, Path, Tree};
+use crate::keeper::txn::{KeyValue, Snapshot};
+use crate::keeper::zxid::{Revision, ZxidOffset};
+
+/// Why a snapshot cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownLayout(pub u32);
+
+impl Replica {
+    /// Replace everything by a snapshot. What differs from before comes out as if it had happened
+    /// in one step; on the first load, all of it is dropped by the caller, for nobody watches.
+    ///
+    /// # Errors
+    /// If the store was written by a program with another layout; nothing is changed then.
+    pub fn load(&mut self, snapshot: Snapshot) -> Result<Applied, UnknownLayout> {
+        let mut fresh = Self::new(self.shim);
+        let mut later: Vec<(Slot, KeyValue)> = Vec::new();
+        for entry in snapshot.entries {
+            match Slot::parse(&entry.key) {
+                Some(Slot::Node(path)) => fresh.load_node(path, &entry),
+                Some(Slot::Meta) => {
+                    if let Some((layout, offset)) = keyspace::decode_meta(entry.value) {
+                        if layout != keyspace::LAYOUT {
+                            return Err(UnknownLayout(layout));
+                        }
+                        fresh.offset = ZxidOffset(offset);
+                    }
+                }
+                Some(slot) => later.push((slot, entry)),
+                None => tracing::debug!(key = ?entry.key, "foreign key under the prefix"),
+            }
+        }
+        for (slot, entry) in later {
+            fresh.load_beside(slot, entry);
+        }
+        for deletion in snapshot.deletions {
+            if let Some(Slot::Node(path)) = Slot::parse(&deletion.key) {
+                let parent = path::parent_or_root(&path);
+                fresh.tree.update(parent, |record| {
+                    record.pzxid = record.pzxid.max(deletion.revision);
+                });
+            }
+        }
+        fresh.uncertain_until = snapshot.deletions_since;
+        fresh.applied = snapshot.revision;
+        let applied = self.difference(&fresh);
+        *self = fresh;
+        Ok(applied)
+    }
+
+    fn load_node(&mut self, path: Path, entry: &KeyValue) {
+        let Some(value) = NodeValue::decode(entry.value.clone()) else {
+            tracing::error!(%path, "value of a znode cannot be read");
+            return;
+        };
+        let record = new_record(&path, &value, entry);
+        if path::is_reserved(&path) {
+            self.tree.update(&path, |known| {
+                known.data = record.data;
+                known.ctime = record.ctime;
+                known.mtime = record.mtime;
+                known.version = record.version;
+                known.keys = record.keys;
+            });
+        } else {
+            self.insert(path, record, Revision::NEVER);
+        }
+    }
+
+    fn load_beside(&mut self, slot: Slot, entry: KeyValue) {
+        match slot {
+            Slot::Creates(path) => self.put_creates(&path, &entry),
+            Slot::Pzxid(path) => self.put_pzxid(&path, &entry),
+            Slot::Acl(path) => {
+                let Some((aversion, acl)) = keyspace::decode_acl(entry.value) else {
+                    tracing::error!(%path, "ACL of a znode cannot be read");
+                    return;
+                };
+                self.tree.update(&path, |record| {
+                    record.acl = (!tree::is_open(&acl)).then_some(acl);
+                    record.aversion = aversion;
+                    record.keys.acl = entry.mod_revision;
+                });
+            }
+            Slot::Session(session) => {
+                if let Some(record) = session_record(&entry) {
+                    self.sessions.insert(session, record);
+                }
+            }
+            Slot::Node(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => {}
+        }
+    }
+
+    /// What must be told to somebody who knew `self` and now gets `fresh`: deletions deepest
+    /// first, then creations from the top, then changes of data.
+    fn difference(&self, fresh: &Self) -> Applied {
+        let mut applied = Applied::default();
+        for session in self.sessions.keys().chain(fresh.sessions.keys()) {
+            if self.sessions.get(session) != fresh.sessions.get(session) {
+                applied.sessions.push(*session);
+            }
+        }
+        applied.sessions.sort_unstable();
+        applied.sessions.dedup();
+        let incarnation = |tree: &Tree, path: &str| tree.find(path).map(|node| node.record.created);
+        let mut gone: Vec<&Path> = Vec::new();
+        let mut changed: Vec<&Path> = Vec::new();
+        for (path, node) in self.tree.iter() {
+            match fresh.tree.find(path) {
+                Some(now) if now.record.created == node.record.created => {
+                    if now.record.keys.node != node.record.keys.node {
+                        changed.push(path);
+                    }
+                }
+                _ => gone.push(path),
+            }
+        }
+        let mut born: Vec<&Path> = fresh
+            .tree
+            .iter()
+            .filter(|(path, node)| incarnation(&self.tree, path) != Some(node.record.created))
+            .map(|(path, _)| path)
+            .collect();
+        gone.sort_unstable_by(|a, b| b.cmp(a));
+        born.sort_unstable();
+        changed.sort_unstable();
+        let tell = |replica: &Self, kind, paths: Vec<&Path>| -> Vec<Fired> {
+            paths.into_iter().map(|path| replica.fired(kind, path.clone())).collect()
+        };
+        applied.fired = tell(self, StepKind::Deleted, gone);
+        applied.fired.extend(tell(fresh, StepKind::Created, born));
+        applied.fired.extend(tell(fresh, StepKind::DataChanged, changed));
+        applied
+    }
+}

@@ -1,0 +1,103 @@
+//! etcd's history applied to the tree: the only place where the tree changes.
+//!
+//! Our own writes come this way too. What clients must be told of a revision comes out as a list
+//! in the order in which it happened.
+
+mod load;
+mod revision;
+
+use crate::keeper::keyspace::{SessionValue, ShimId, StepKind};
+use crate::keeper::request::SessionId;
+use crate::keeper::tree::{Path, Tree};
+use crate::keeper::txn::LeaseId;
+use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
+use jute::Acl;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The state that all shims share, as of one revision.
+#[derive(Debug)]
+pub struct Replica {
+    /// The znodes.
+    pub tree: Tree,
+    /// The sessions of all shims.
+    pub sessions: FxHashMap<SessionId, SessionRecord>,
+    /// The last revision that was applied whole.
+    pub applied: Revision,
+    /// How revisions become zxids.
+    pub offset: ZxidOffset,
+    /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
+    /// ended while nobody was there to write them down.
+    pub uncertain_until: Revision,
+    shim: ShimId,
+}
+
+/// What etcd holds of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// The key's value.
+    pub value: SessionValue,
+    /// The key's mod_revision.
+    pub revision: Revision,
+    /// The session's lease.
+    pub lease: LeaseId,
+}
+
+/// A change of a znode as watches are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fired {
+    /// What happened.
+    pub kind: StepKind,
+    /// Where.
+    pub path: Path,
+    /// The znode's ACL at that moment: who may read the event. `None` is everybody.
+    pub acl: Option<Arc<[Acl]>>,
+    /// The parent's ACL: who may read that its children changed.
+    pub parent_acl: Option<Arc<[Acl]>>,
+}
+
+/// What the application of a revision brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// For the watches, in order.
+    pub fired: Vec<Fired>,
+    /// Sessions whose key changed; `None` in the replica's table says that it is gone.
+    pub sessions: Vec<SessionId>,
+    /// The numbers of this shim's batches that this revision holds.
+    pub batches: Vec<u64>,
+    /// Parents whose child went without their `p` key being written.
+    pub bereft: Vec<Path>,
+}
+
+impl Replica {
+    /// An empty tree at the beginning of time.
+    pub fn new(shim: ShimId) -> Self {
+        Self {
+            tree: Tree::new(),
+            sessions: FxHashMap::default(),
+            applied: Revision::NEVER,
+            offset: ZxidOffset::default(),
+            uncertain_until: Revision::NEVER,
+            shim,
+        }
+    }
+
+    /// The shim's number changes, since its lease was lost.
+    pub fn rename_shim(&mut self, shim: ShimId) {
+        self.shim = shim;
+    }
+
+    /// The zxid that clients know of.
+    pub fn zxid(&self) -> Zxid {
+        self.offset.zxid(self.applied)
+    }
+
+    /// Whether a child of a znode may have come or gone after `seen`, as far as is known.
+    pub fn children_changed_since(&self, path: &str, seen: Zxid) -> bool {
+        let Some(node) = self.tree.find(path) else { return true };
+        let record = &node.record;
+        let lost_some = record.creates > record.children;
+        self.offset.zxid(record.pzxid) > seen
+            || (lost_some && seen < self.offset.zxid(self.uncertain_until))
+    }
+}

@@ -1,0 +1,347 @@
+//! One revision, applied whole.
+
+use crate::keeper::keyspace::{self, Birth, NodeValue, SessionValue, Slot, Step, StepKind};
+use crate::keeper::path;
+use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
+use crate::keeper::tree::{self, Keys, Path, Record};
+use crate::keeper::txn::{Change, KeyValue, RevisionChanges};
+use crate::keeper::zxid::{Revision, ZxidOffset};
+use jute::Acl;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// What is remembered while the changes of one revision are gone through.
+#[derive(Default)]
+struct Pass {
+    applied: Applied,
+    /// ACLs of znodes whose own change is yet to come.
+    acls: FxHashMap<Path, (i32, Arc<[Acl]>)>,
+    /// Keys that went beside their znode, or without it.
+    lost: Vec<Slot>,
+    /// Parents whose `p` was written.
+    written_down: FxHashSet<Path>,
+    /// Znodes whose events come from a multi's steps.
+    stepped: FxHashSet<Path>,
+}
+
+impl Replica {
+    /// Apply a revision. One that is applied already changes nothing.
+    pub fn apply(&mut self, changes: RevisionChanges) -> Applied {
+        let revision = changes.revision;
+        if revision <= self.applied {
+            return Applied::default();
+        }
+        let mut pass = Pass::default();
+        let steps = self.apply_stepped(&changes, &mut pass);
+        for change in changes.changes {
+            let (key, put) = match change {
+                Change::Put(entry) => (entry.key.clone(), Some(entry)),
+                Change::Delete(key) => (key, None),
+            };
+            match Slot::parse(&key) {
+                Some(slot) => self.apply_key(slot, put, revision, &steps, &mut pass),
+                None => tracing::debug!(?key, "foreign key under the prefix"),
+            }
+        }
+        self.forget_lost(revision, &pass.lost);
+        self.applied = revision;
+        let mut applied = pass.applied;
+        applied.bereft.retain(|parent| !pass.written_down.contains(parent));
+        applied
+    }
+
+    fn apply_key(
+        &mut self,
+        slot: Slot,
+        put: Option<KeyValue>,
+        revision: Revision,
+        steps: &FxHashMap<Slot, Vec<Step>>,
+        pass: &mut Pass,
+    ) {
+        match (slot, put) {
+            (Slot::Node(path), put) if pass.stepped.contains(&path) => {
+                if put.is_none() {
+                    pass.applied.bereft.push(path::parent_or_root(&path).into());
+                }
+            }
+            (Slot::Node(path), Some(entry)) => self.put_node(path, entry, pass),
+            (Slot::Node(path), None) => self.delete_node(&path, revision, pass),
+            (Slot::Acl(path), Some(entry)) => self.put_acl(path, entry, pass),
+            (Slot::Creates(path), Some(entry)) => self.put_creates(&path, &entry),
+            (Slot::Pzxid(path), Some(entry)) => {
+                self.put_pzxid(&path, &entry);
+                pass.written_down.insert(path);
+            }
+            (slot @ (Slot::Acl(_) | Slot::Creates(_) | Slot::Pzxid(_)), None) => {
+                pass.lost.push(slot);
+            }
+            (Slot::Session(session), put) => {
+                let record = put.and_then(|entry| session_record(&entry));
+                match record {
+                    Some(record) => self.sessions.insert(session, record),
+                    None => self.sessions.remove(&session),
+                };
+                pass.applied.sessions.push(session);
+            }
+            (Slot::Batch(shim), Some(entry)) if shim == self.shim => {
+                pass.applied.batches.extend(keyspace::decode_number(entry.value));
+            }
+            (slot @ Slot::Steps(..), Some(_)) => {
+                for step in steps.get(&slot).into_iter().flatten() {
+                    pass.applied.fired.push(self.fired_step(step));
+                }
+            }
+            (Slot::Meta, Some(entry)) => {
+                if let Some((_, offset)) = keyspace::decode_meta(entry.value) {
+                    self.offset = ZxidOffset(offset);
+                }
+            }
+            (Slot::Batch(_) | Slot::Steps(..) | Slot::Meta, _) => {}
+        }
+    }
+
+    /// The znodes that a multi changed more than once: the tree gets the net result at once, and
+    /// the events come from the steps.
+    fn apply_stepped(
+        &mut self,
+        changes: &RevisionChanges,
+        pass: &mut Pass,
+    ) -> FxHashMap<Slot, Vec<Step>> {
+        let mut steps = FxHashMap::default();
+        for change in &changes.changes {
+            let Change::Put(entry) = change else { continue };
+            if !entry.key.starts_with(b"x") {
+                continue;
+            }
+            let Some(slot @ Slot::Steps(..)) = Slot::parse(&entry.key) else { continue };
+            let list = keyspace::decode_steps(entry.value.clone()).unwrap_or_default();
+            pass.stepped.extend(list.iter().map(|step| step.path.clone()));
+            steps.insert(slot, list);
+        }
+        if !steps.is_empty() {
+            self.rebuild_stepped(changes, pass);
+        }
+        steps
+    }
+
+    fn rebuild_stepped(&mut self, changes: &RevisionChanges, pass: &mut Pass) {
+        let mut gone: Vec<Path> = Vec::new();
+        let mut put: Vec<(Path, &KeyValue)> = Vec::new();
+        for change in &changes.changes {
+            let (Change::Put(KeyValue { key, .. }) | Change::Delete(key)) = change;
+            let Some(Slot::Node(path)) = Slot::parse(key) else { continue };
+            if !pass.stepped.contains(&path) {
+                continue;
+            }
+            match change {
+                Change::Delete(_) => gone.push(path),
+                Change::Put(entry) => {
+                    if self.is_birth(&path, entry) && self.tree.find(&path).is_some() {
+                        gone.push(path.clone());
+                    }
+                    put.push((path, entry));
+                }
+            }
+        }
+        // A descendant's path is longer than its ancestor's.
+        gone.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        put.sort_by_key(|(path, _)| path.len());
+        for path in gone {
+            self.remove(&path, changes.revision);
+        }
+        for (path, entry) in put {
+            self.place(path, entry, None);
+        }
+    }
+
+    fn put_node(&mut self, path: Path, entry: KeyValue, pass: &mut Pass) {
+        let born = self.is_birth(&path, &entry);
+        let acl = pass.acls.remove(&path);
+        if !self.place(path.clone(), &entry, acl) {
+            return;
+        }
+        let kind = if born { StepKind::Created } else { StepKind::DataChanged };
+        let fired = self.fired(kind, path);
+        pass.applied.fired.push(fired);
+    }
+
+    fn is_birth(&self, path: &str, entry: &KeyValue) -> bool {
+        let Some(node) = self.tree.find(path) else { return true };
+        if path::is_reserved(path) {
+            return false;
+        }
+        let known = node.record.keys.node_created;
+        let here = NodeValue::decode(entry.value.clone());
+        known != entry.create_revision || here.is_some_and(|value| value.birth == Birth::Here)
+    }
+
+    /// Put a znode's new state into the tree. `false` if it cannot be understood.
+    fn place(&mut self, path: Path, entry: &KeyValue, acl: Option<(i32, Arc<[Acl]>)>) -> bool {
+        let Some(value) = NodeValue::decode(entry.value.clone()) else {
+            tracing::error!(%path, "value of a znode cannot be read");
+            return false;
+        };
+        if self.is_birth(&path, entry) {
+            self.remove(&path, entry.mod_revision);
+            let mut record = new_record(&path, &value, entry);
+            if let Some((aversion, acl)) = acl {
+                record.keys.acl = entry.mod_revision;
+                record.aversion = aversion;
+                record.acl = (!tree::is_open(&acl)).then_some(acl);
+            }
+            return self.insert(path, record, entry.mod_revision);
+        }
+        self.tree.update(&path, |record| {
+            record.data = value.data;
+            record.ctime = value.ctime;
+            record.mtime = value.mtime;
+            record.version = value.version;
+            record.keys.node = entry.mod_revision;
+            record.keys.node_created = entry.create_revision;
+            record.keys.lease = entry.lease;
+        })
+    }
+
+    /// Insert a znode; without its parent it is left out, for then somebody else has changed the
+    /// store.
+    pub(super) fn insert(&mut self, path: Path, record: Record, revision: Revision) -> bool {
+        let parent = path::parent_or_root(&path);
+        if self.tree.find(parent).is_none() || parent == &*path {
+            tracing::error!(%path, "znode without a parent in the store");
+            return false;
+        }
+        self.tree.update(parent, |parent| parent.pzxid = parent.pzxid.max(revision));
+        self.tree.insert(path, record);
+        true
+    }
+
+    fn delete_node(&mut self, path: &Path, revision: Revision, pass: &mut Pass) {
+        if self.tree.find(path).is_none() || path::is_reserved(path) {
+            return;
+        }
+        let fired = self.fired(StepKind::Deleted, path.clone());
+        self.remove(path, revision);
+        pass.applied.fired.push(fired);
+        pass.applied.bereft.push(path::parent_or_root(path).into());
+    }
+
+    /// Take a znode out, and what is below it: there is something only if somebody else has
+    /// changed the store.
+    fn remove(&mut self, path: &str, revision: Revision) {
+        while let Some(child) = self.tree.find(path).and_then(|node| node.children().next()) {
+            let child = child.clone();
+            tracing::error!(%child, "znode below one that is deleted");
+            self.remove(&child, revision);
+        }
+        if self.tree.remove(path).is_some() {
+            let parent = path::parent_or_root(path);
+            self.tree.update(parent, |parent| parent.pzxid = parent.pzxid.max(revision));
+        }
+    }
+
+    fn put_acl(&mut self, path: Path, entry: KeyValue, pass: &mut Pass) {
+        let revision = entry.mod_revision;
+        let Some((aversion, acl)) = keyspace::decode_acl(entry.value) else {
+            tracing::error!(%path, "ACL of a znode cannot be read");
+            return;
+        };
+        let stored = (!tree::is_open(&acl)).then(|| acl.clone());
+        let known = self.tree.update(&path, |record| {
+            record.acl = stored;
+            record.aversion = aversion;
+            record.keys.acl = revision;
+        });
+        if !known {
+            pass.acls.insert(path, (aversion, acl));
+        }
+    }
+
+    pub(super) fn put_creates(&mut self, path: &str, entry: &KeyValue) {
+        let Some(creates) = keyspace::decode_creates(entry.value.clone()) else { return };
+        self.tree.update(path, |record| {
+            record.creates = creates;
+            record.keys.creates = entry.mod_revision;
+            record.pzxid = record.pzxid.max(entry.mod_revision);
+        });
+    }
+
+    pub(super) fn put_pzxid(&mut self, path: &str, entry: &KeyValue) {
+        let Some(written) = keyspace::decode_pzxid(entry.value.clone()) else { return };
+        self.tree.update(path, |record| {
+            record.keys.pzxid = entry.mod_revision;
+            record.pzxid = record.pzxid.max(written.unwrap_or(entry.mod_revision));
+        });
+    }
+
+    /// Keys that went while their znode stayed, as after a re-creation.
+    fn forget_lost(&mut self, revision: Revision, lost: &[Slot]) {
+        for slot in lost {
+            match slot {
+                Slot::Acl(path) => self.tree.update(path, |record| {
+                    if record.keys.acl != revision {
+                        record.keys.acl = Revision::NEVER;
+                        record.acl = None;
+                        record.aversion = 0;
+                    }
+                }),
+                Slot::Creates(path) => self.tree.update(path, |record| {
+                    if record.keys.creates != revision {
+                        record.keys.creates = Revision::NEVER;
+                        record.creates = 0;
+                    }
+                }),
+                Slot::Pzxid(path) => self.tree.update(path, |record| {
+                    if record.keys.pzxid != revision {
+                        record.keys.pzxid = Revision::NEVER;
+                    }
+                }),
+                _ => false,
+            };
+        }
+    }
+
+    pub(super) fn fired(&self, kind: StepKind, path: Path) -> Fired {
+        let acl = |path: &str| self.tree.find(path).and_then(|node| node.record.acl.clone());
+        let parent_acl = acl(path::parent_or_root(&path));
+        Fired { kind, acl: acl(&path), parent_acl, path }
+    }
+
+    fn fired_step(&self, step: &Step) -> Fired {
+        let parent = self.tree.find(path::parent_or_root(&step.path));
+        let parent_acl = parent.and_then(|node| node.record.acl.clone());
+        Fired { kind: step.kind, path: step.path.clone(), acl: step.acl.clone(), parent_acl }
+    }
+}
+
+pub(super) fn session_record(entry: &KeyValue) -> Option<SessionRecord> {
+    let value = SessionValue::decode(entry.value.clone());
+    if value.is_none() {
+        tracing::error!(key = ?entry.key, "session cannot be read");
+    }
+    Some(SessionRecord { value: value?, revision: entry.mod_revision, lease: entry.lease })
+}
+
+/// A znode that is new to the tree.
+pub(super) fn new_record(path: &str, value: &NodeValue, entry: &KeyValue) -> Record {
+    let created = match value.birth {
+        _ if path::is_reserved(path) => Revision::NEVER,
+        Birth::Key => entry.create_revision,
+        Birth::Here => entry.mod_revision,
+        Birth::At(revision) => revision,
+    };
+    Record {
+        data: value.data.clone(),
+        ctime: value.ctime,
+        mtime: value.mtime,
+        version: value.version,
+        created,
+        pzxid: created,
+        keys: Keys {
+            node_created: entry.create_revision,
+            node: entry.mod_revision,
+            lease: entry.lease,
+            ..Keys::default()
+        },
+        ..Record::blank(value.kind)
+    }
+}

@@ -56,6 +56,8 @@ pub struct Entry<W> {
     pub work: W,
     /// How it was planned; its guards and writes are the group's now.
     pub plan: Plan,
+    /// It writes something.
+    pub writes: bool,
     group: usize,
 }
 
@@ -131,6 +133,7 @@ impl<W> Builder<W> {
     /// Take a planned request in. The caller has checked that it fits.
     pub fn join(&mut self, session: Option<SessionId>, work: W, mut plan: Plan) {
         self.bytes += plan_bytes(&plan);
+        let writes = !plan.writes.is_empty();
         let group = self.group_of(session, &plan);
         for guard in plan.guards.drain(..) {
             if self.groups[group].guards.insert(guard) {
@@ -145,7 +148,7 @@ impl<W> Builder<W> {
                 self.writes += 1;
             }
         }
-        self.entries.push(Entry { work, plan, group });
+        self.entries.push(Entry { work, plan, writes, group });
     }
 
     fn group_of(&mut self, session: Option<SessionId>, plan: &Plan) -> usize {
@@ -206,10 +209,9 @@ impl<W> Builder<W> {
             written.extend(group.writes.keys().map(|slot| (slot.clone(), index)));
             guarded.extend(group.guards.iter().map(|guard| guard.slot.clone()));
         }
-        let mut positions = FxHashMap::default();
         let mut txn = match self.shape {
             Shape::Flat => self.flat_txn(),
-            Shape::Nested => self.nested_txn(&mut positions),
+            Shape::Nested => self.nested_txn(),
         };
         if writes_anything {
             txn.then.push(number_put);
@@ -218,7 +220,6 @@ impl<W> Builder<W> {
             shape: self.shape,
             number: number.number,
             entries: self.entries,
-            positions,
             written,
             guarded,
             writes_anything,
@@ -240,13 +241,9 @@ impl<W> Builder<W> {
         Txn { compares, then: ops.chunks(size).map(nested).collect(), otherwise: Vec::new() }
     }
 
-    fn nested_txn(&self, positions: &mut FxHashMap<usize, usize>) -> Txn {
+    fn nested_txn(&self) -> Txn {
         let mut then = Vec::new();
-        for (index, group) in self.groups.iter().enumerate() {
-            if group.merged_into.is_some() {
-                continue;
-            }
-            positions.insert(index, then.len());
+        for group in self.groups.iter().filter(|group| group.merged_into.is_none()) {
             then.push(Op::Txn(Txn {
                 compares: group.guards.iter().map(Guard::compare).collect(),
                 then: group.writes.iter().map(|(slot, write)| write.op(slot)).collect(),
@@ -299,7 +296,6 @@ pub struct Batch<W> {
     pub writes_anything: bool,
     /// When it was sent.
     pub sent_at: Duration,
-    positions: FxHashMap<usize, usize>,
     written: FxHashMap<Slot, usize>,
     guarded: Vec<Slot>,
 }
@@ -311,8 +307,8 @@ pub enum Fate {
     Done,
     /// Its plan had become wrong.
     Conflict,
-    /// It writes nothing, and only the answer can tell.
-    AskAnswer,
+    /// Its group writes nothing, and so leaves no trace.
+    NoTrace,
 }
 
 impl<W> Batch<W> {
@@ -340,16 +336,9 @@ impl<W> Batch<W> {
         let fate = |entry: &Entry<W>| match of_group.get(&entry.group) {
             Some(true) => Fate::Done,
             Some(false) => Fate::Conflict,
-            None => Fate::AskAnswer,
+            None => Fate::NoTrace,
         };
         self.entries.iter().map(fate).collect()
-    }
-
-    /// What the answer of a nested txn says of an entry.
-    pub fn held(&self, entry: usize, nested: &[bool]) -> bool {
-        let Some(entry) = self.entries.get(entry) else { return false };
-        let position = self.positions.get(&entry.group);
-        position.and_then(|position| nested.get(*position)).copied().unwrap_or(false)
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Settings {
     pub offset: ZxidOffset,
     /// This shim.
     pub shim: ShimId,
+    /// The shim's lease, which its own keys are on.
+    pub shim_lease: LeaseId,
 }
 
 /// Who writes, and when.

@@ -7,7 +7,6 @@ use crate::keeper::planner::create::{Mode, ModeKind};
 use crate::keeper::planner::{Planner, Write};
 use crate::keeper::request::{Body, Create, CreateOpcode, MultiOperation, MultiResult};
 use crate::keeper::tree::{Path, Record};
-use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
 use rustc_hash::FxHashMap;
 
@@ -124,7 +123,7 @@ impl Planner<'_, '_> {
             let slot = Slot::Steps(self.settings.shim, u64::from(self.request.0));
             let value = Some(keyspace::encode_steps(&steps));
             self.overlay.mark_written(&slot, self.request);
-            self.plan.writes.insert(slot, Write { value, lease: LeaseId::NONE });
+            self.plan.writes.insert(slot, Write { value, lease: self.settings.shim_lease });
         }
     }
 }

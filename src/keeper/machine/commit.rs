@@ -1,0 +1,319 @@
+//! Writes on their way out: what waits is planned and goes into the next batch.
+
+use crate::keeper::batch::{Builder, Claims, Full, Shape};
+use crate::keeper::batch::{BatchNumber, Limits};
+use crate::keeper::keyspace::SessionValue;
+use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
+use crate::keeper::overlay::{Overlay, RequestIndex};
+use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
+use crate::keeper::replica::Replica;
+use crate::keeper::request::{Operation, SessionId};
+use crate::keeper::sessions::{Local, Pending, Work};
+use crate::keeper::txn::{LeaseId, StoreCommand, Token};
+
+/// Batches under way at most. More would make each smaller, and a put in a small batch costs
+/// etcd several times what it costs in a large one.
+const IN_FLIGHT_MAX: usize = 3;
+
+/// The most ephemerals that go with their session in one txn: two guards each. More are left to
+/// the lease.
+const EPHEMERALS_A_CLOSE_MAX: usize = 60;
+
+/// What became of a session's run of writes.
+enum Run {
+    /// So many have joined.
+    Joined(usize),
+    /// None can join while this batch is under way.
+    Behind(Token),
+    /// None has joined; the next batch may have room.
+    Next,
+    /// None has joined, and the batch is full.
+    Full,
+    /// The head does not fit into any batch.
+    NeverFits,
+}
+
+/// What planning needs, apart from the sessions.
+struct Desk<'d, 't> {
+    overlay: Overlay<'t>,
+    replica: &'t Replica,
+    settings: &'d Settings,
+    claims: &'d Claims,
+    limits: Limits,
+    unix_ms: i64,
+}
+
+impl Keeper {
+    /// Send what is there to send.
+    pub(super) fn pump(&mut self) {
+        let now = self.now.monotonic;
+        if self.loaded && self.barriers.is_due(now) {
+            let token = self.next_token();
+            self.barriers.sent(token, now);
+            self.command(StoreCommand::Barrier(token));
+        }
+        let Registration::Done(lease) = self.registration else { return };
+        while self.loaded && now >= self.hold_until && self.batches.len() < IN_FLIGHT_MAX {
+            let sent = self.send_batch(lease) | self.send_internal(lease);
+            if !sent {
+                break;
+            }
+        }
+    }
+
+    fn send_batch(&mut self, lease: LeaseId) -> bool {
+        if self.ready.is_empty() {
+            return false;
+        }
+        let shape = if self.nested_left > 0 { Shape::Nested } else { Shape::Flat };
+        let mut builder = Builder::new(shape, self.limits);
+        let mut never_fits = Vec::new();
+        let mut again = Vec::new();
+        let mut desk = Desk {
+            overlay: Overlay::new(&self.replica.tree),
+            replica: &self.replica,
+            settings: &self.settings,
+            claims: &self.claims,
+            limits: self.limits,
+            unix_ms: self.now.unix_ms,
+        };
+        while let Some(session) = self.ready.pop_front() {
+            let Some(local) = self.locals.find(session) else { continue };
+            local.scheduled = false;
+            if local.blocked {
+                continue;
+            }
+            match desk.take_run(session, local, &mut builder) {
+                Run::Joined(_) => {}
+                Run::Behind(token) => self.behind.entry(token).or_default().push(session),
+                Run::Next => again.push(session),
+                Run::Full => {
+                    again.push(session);
+                    break;
+                }
+                Run::NeverFits => never_fits.push(session),
+            }
+        }
+        for session in again.into_iter().rev() {
+            if let Some(local) = self.locals.find(session) {
+                local.scheduled = true;
+                self.ready.push_front(session);
+            }
+        }
+        for session in never_fits {
+            self.refuse_head(session);
+        }
+        self.send_built(builder, lease)
+    }
+
+    fn send_built(&mut self, builder: Builder<Carried>, lease: LeaseId) -> bool {
+        if builder.is_empty() {
+            return false;
+        }
+        self.batch_number += 1;
+        let number = self.batch_number;
+        let (txn, mut batch) =
+            builder.finish(BatchNumber { shim: self.settings.shim, lease, number });
+        batch.sent_at = self.now.monotonic;
+        let token = self.next_token();
+        self.claims.add(token, &batch);
+        if batch.writes_anything {
+            self.numbers.insert(number, token);
+        }
+        self.batches.insert(token, batch);
+        self.command(StoreCommand::Commit(token, txn));
+        true
+    }
+
+    /// What the shim has to do by itself goes in batches of its own, each thing a group, so that
+    /// another shim that does the same harms no client.
+    fn send_internal(&mut self, lease: LeaseId) -> bool {
+        if self.internal.is_empty() || self.batches.len() >= IN_FLIGHT_MAX {
+            return false;
+        }
+        let mut builder = Builder::new(Shape::Nested, self.limits);
+        let mut revokes = Vec::new();
+        let mut desk = Desk {
+            overlay: Overlay::new(&self.replica.tree),
+            replica: &self.replica,
+            settings: &self.settings,
+            claims: &self.claims,
+            limits: self.limits,
+            unix_ms: self.now.unix_ms,
+        };
+        for _ in 0..self.internal.len() {
+            let Some(internal) = self.internal.pop_front() else { break };
+            if let Internal::Revoke(session) = internal {
+                let record = self.replica.sessions.get(&session);
+                if let Some(lease) = record.filter(|record| record.value.closing) {
+                    revokes.push((session, lease.lease));
+                    continue;
+                }
+            }
+            let mark = desk.overlay.mark();
+            let Some(plan) = desk.plan_internal(&internal, builder.next_index()) else {
+                continue;
+            };
+            let waits = plan.must_wait || desk.claims.in_the_way(&plan).is_some();
+            if waits || builder.check(&plan).is_err() {
+                desk.overlay.roll_back(mark);
+                self.internal.push_back(internal);
+                continue;
+            }
+            builder.join(None, Carried::Internal(internal), plan);
+        }
+        for (session, lease) in revokes {
+            self.revoke(session, lease);
+        }
+        self.send_built(builder, lease)
+    }
+}
+
+impl Desk<'_, '_> {
+    /// The consecutive writes at the head of a session's queue join the batch, as far as they
+    /// can.
+    fn take_run(
+        &mut self,
+        session: SessionId,
+        local: &mut Local,
+        builder: &mut Builder<Carried>,
+    ) -> Run {
+        let mut joined = 0;
+        while let Some(head) = local.queue.front() {
+            let alone = stands_alone(&head.work);
+            if !is_write(&head.work) || (alone && joined > 0) {
+                break;
+            }
+            let mark = self.overlay.mark();
+            let Some(plan) = self.plan(session, local, head, builder.next_index()) else { break };
+            let obstacle = if let Some(token) = self.claims.in_the_way(&plan) {
+                Some(Run::Behind(token))
+            } else if plan.must_wait {
+                Some(Run::Next)
+            } else {
+                self.find_room(&plan, builder).err()
+            };
+            if let Some(obstacle) = obstacle {
+                self.overlay.roll_back(mark);
+                if joined == 0 {
+                    return obstacle;
+                }
+                break;
+            }
+            let Some(pending) = local.queue.pop_front() else { break };
+            builder.join(Some(session), Carried::Session(session, pending), plan);
+            joined += 1;
+            if alone {
+                break;
+            }
+        }
+        local.blocked = joined > 0;
+        Run::Joined(joined)
+    }
+
+    fn find_room(&self, plan: &Plan, builder: &mut Builder<Carried>) -> Result<(), Run> {
+        match builder.check(plan) {
+            Ok(()) => Ok(()),
+            Err(Full) if !builder.is_empty() => Err(Run::Full),
+            Err(Full) => {
+                // A large request goes alone, and flat, where more fits.
+                *builder = Builder::new(Shape::Flat, self.limits);
+                builder.check(plan).map_err(|Full| Run::NeverFits)
+            }
+        }
+    }
+
+    /// `None` if the session is gone.
+    fn plan(
+        &mut self,
+        session: SessionId,
+        local: &Local,
+        pending: &Pending,
+        request: RequestIndex,
+    ) -> Option<Plan> {
+        let record = self.replica.sessions.get(&session);
+        let fence = record.map(|record| SessionFence {
+            session,
+            revision: record.revision,
+            lease: record.lease,
+        });
+        let value = |closing| SessionValue {
+            password: record.map_or(local.password, |record| record.value.password),
+            timeout: local.timeout,
+            owner: self.settings.shim,
+            closing,
+        };
+        let writer =
+            Writer { session: fence, identities: &pending.identities, unix_ms: self.unix_ms };
+        let opening = matches!(pending.work, Work::Open);
+        if fence.is_none() && !opening {
+            return None;
+        }
+        let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+        Some(match &pending.work {
+            Work::Open => planner.plan_open(session, &value(false), local.lease),
+            Work::Attach { .. } => planner.plan_rewrite(&value(false)),
+            Work::Expire | Work::Request(_, Operation::CloseSession) => {
+                let owned = self.replica.tree.ephemerals(session).count();
+                if local.unsettled || owned > EPHEMERALS_A_CLOSE_MAX {
+                    planner.plan_rewrite(&value(true))
+                } else {
+                    planner.plan_close()
+                }
+            }
+            Work::Request(_, operation) => planner.plan(operation),
+        })
+    }
+
+    fn plan_internal(&mut self, internal: &Internal, request: RequestIndex) -> Option<Plan> {
+        let writer = Writer { session: None, identities: &[], unix_ms: self.unix_ms };
+        match internal {
+            Internal::ExpireNode(path) => {
+                Planner::new(&mut self.overlay, self.settings, writer, request).plan_expiry(path)
+            }
+            Internal::Pzxid(path, deleted) => {
+                let record = &self.replica.tree.find(path)?.record;
+                if record.keys.pzxid > *deleted || record.keys.creates > *deleted {
+                    return None;
+                }
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                planner.plan_pzxid(path, *deleted)
+            }
+            Internal::Revoke(session) => {
+                let record = self.replica.sessions.get(session)?;
+                let fence = SessionFence {
+                    session: *session,
+                    revision: record.revision,
+                    lease: record.lease,
+                };
+                let value = SessionValue { closing: true, ..record.value.clone() };
+                let writer = Writer { session: Some(fence), ..writer };
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_rewrite(&value))
+            }
+        }
+    }
+}
+
+fn is_write(work: &Work) -> bool {
+    match work {
+        Work::Open | Work::Expire => true,
+        Work::Attach { rewrite } => *rewrite,
+        Work::Request(_, operation) => matches!(
+            operation,
+            Operation::Create(_)
+                | Operation::Delete(_)
+                | Operation::SetData(_)
+                | Operation::SetAcl(_)
+                | Operation::Multi(_)
+                | Operation::CloseSession
+        ),
+    }
+}
+
+fn stands_alone(work: &Work) -> bool {
+    match work {
+        Work::Open | Work::Attach { .. } | Work::Expire => true,
+        Work::Request(_, operation) => matches!(operation, Operation::CloseSession),
+    }
+}

@@ -1,0 +1,283 @@
+//! What the store tells: the stream, and the ends of what was asked.
+//!
+//! Revisions are applied one at a time, each whole: the tree changes, the events that it fires
+//! are put out, then the replies to our own requests in it and the reads that these release.
+
+use crate::keeper::machine::{Keeper, Registration, Waiter};
+use crate::keeper::request::{Body, SessionId};
+use crate::keeper::sessions::leases::Holder;
+use crate::keeper::sessions::{Local, renewal_interval};
+use crate::keeper::time::Now;
+use crate::keeper::txn::{
+    Change, Key, LeaseId, RevisionChanges, Snapshot, StoreCommand, StoreEvent, Token,
+};
+use crate::keeper::zxid::Revision;
+use rand_chacha::rand_core::RngCore;
+use rustc_hash::FxHashSet;
+use std::time::Duration;
+
+/// The TTL of the lease that a shim's own keys are on.
+const SHIM_TTL: Duration = Duration::from_secs(60);
+
+/// When something that the store could not do is asked again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// When a failed barrier is sent again.
+const BARRIER_AGAIN: Duration = Duration::from_millis(100);
+
+/// A silence from which on sessions get their whole timeout again.
+const SILENCE_NOTED: Duration = Duration::from_secs(2);
+
+impl Keeper {
+    /// Something from the store.
+    pub fn handle_store(&mut self, event: StoreEvent, now: Now) {
+        self.now = now;
+        match event {
+            StoreEvent::Loaded(snapshot) => self.load(snapshot),
+            StoreEvent::Changed(changes) => self.changed(changes),
+            StoreEvent::Progress(revision) => {
+                if self.loaded {
+                    self.replica.applied = self.replica.applied.max(revision);
+                    self.release();
+                }
+            }
+            StoreEvent::Committed(token, result) => self.committed(token, result),
+            StoreEvent::BarrierPassed(token, Ok(revision)) => {
+                self.barriers.answered(token, revision);
+                self.release();
+            }
+            StoreEvent::BarrierPassed(token, Err(error)) => {
+                tracing::debug!(%error, "barrier failed");
+                self.barriers.failed(token, now.monotonic + BARRIER_AGAIN);
+            }
+            StoreEvent::Granted(token, granted) => self.granted(token, granted),
+            StoreEvent::Revoked(token, result) => self.revoked(token, result),
+            StoreEvent::Renewed(lease, ttl) => self.renewed(lease, ttl),
+        }
+    }
+
+    fn load(&mut self, snapshot: Snapshot) {
+        let first = !self.loaded;
+        let revision = snapshot.revision;
+        if revision < self.replica.applied {
+            tracing::error!(
+                %revision,
+                applied = %self.replica.applied,
+                "etcd is older than what was applied: was it restored from a backup?"
+            );
+        }
+        let applied = match self.replica.load(snapshot) {
+            Ok(applied) => applied,
+            Err(layout) => {
+                tracing::error!(?layout, "the store has an unknown layout; nothing is served");
+                self.loaded = false;
+                return;
+            }
+        };
+        self.settings.offset = self.replica.offset;
+        self.loaded = true;
+        tracing::info!(%revision, znodes = self.replica.tree.len(), "loaded");
+        // The history that would have decided these is gone.
+        let under_way: Vec<Token> = self.batches.keys().copied().collect();
+        if !first {
+            let zxid = self.zxid();
+            self.fire(&applied.fired, zxid);
+            under_way.into_iter().for_each(|token| self.give_up(token));
+            self.sessions_changed(&applied.sessions);
+        } else if self.options.sole {
+            self.adopt_all();
+        }
+        self.barriers.want();
+        self.release();
+    }
+
+    /// The sessions of before a restart are all ours, and get their whole timeout again. Source:
+    /// `ZooKeeperServer.createSessionTracker`.
+    fn adopt_all(&mut self) {
+        let now = self.now.monotonic;
+        let mut known: Vec<(SessionId, Duration, LeaseId, bool)> = self
+            .replica
+            .sessions
+            .iter()
+            .map(|(session, record)| {
+                (*session, record.value.timeout, record.lease, record.value.closing)
+            })
+            .collect();
+        known.sort_unstable_by_key(|known| known.0);
+        for (session, timeout, lease, closing) in known {
+            let mut local = Local::new(timeout, self.locals.deadline(now, timeout));
+            local.lease = lease;
+            self.locals.insert(session, local);
+            let interval = renewal_interval(timeout);
+            self.leases.adopt(lease, Holder::Session(session), interval, now);
+            if closing {
+                self.internal.push_back(crate::keeper::machine::Internal::Revoke(session));
+            }
+        }
+    }
+
+    fn changed(&mut self, changes: RevisionChanges) {
+        if !self.loaded || changes.revision <= self.replica.applied {
+            return;
+        }
+        let keys: FxHashSet<Key> = if self.nested_left > 0 || !self.batches.is_empty() {
+            changes.changes.iter().map(|change| changed_key(change).clone()).collect()
+        } else {
+            FxHashSet::default()
+        };
+        let applied = self.replica.apply(changes);
+        if self.settings.offset != self.replica.offset {
+            self.settings.offset = self.replica.offset;
+        }
+        let zxid = self.zxid();
+        self.fire(&applied.fired, zxid);
+        for number in &applied.batches {
+            self.batch_named(*number, |key| keys.contains(key));
+        }
+        self.sessions_changed(&applied.sessions);
+        self.write_down_later(&applied);
+        self.release();
+    }
+
+    /// Sessions that ended or moved away, here or elsewhere.
+    fn sessions_changed(&mut self, sessions: &[SessionId]) {
+        for session in sessions {
+            let session = *session;
+            let shim = self.settings.shim;
+            match self.replica.sessions.get(&session) {
+                None => {
+                    if let Some(Some((connection, xid))) = self.ending.remove(&session) {
+                        self.reply(connection, xid, Ok(Body::Empty));
+                    }
+                    if let Some(local) = self.drop_local(session) {
+                        self.leases.forget(local.lease);
+                    }
+                }
+                Some(record) if record.value.owner != shim && !self.options.sole => {
+                    if let Some(local) = self.drop_local(session) {
+                        tracing::debug!(session = session.0, "session moved away");
+                        self.leases.forget(local.lease);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whoever waited for what the tree has now may go on.
+    pub(super) fn release(&mut self) {
+        for (sent_at, waiters) in self.barriers.reached(self.replica.applied) {
+            self.confirm(sent_at);
+            for waiter in waiters {
+                match waiter {
+                    Waiter::Session(session) => self.session_passed(session),
+                    Waiter::Connect(connection, connect) => {
+                        self.connect_after_barrier(connection, connect);
+                    }
+                    Waiter::Proved(token) => self.batch_proved(token),
+                    Waiter::Again(token) => self.plan_again(token, false),
+                }
+            }
+        }
+    }
+
+    /// The tree has all that etcd had at this time.
+    pub(super) fn confirm(&mut self, at: Duration) {
+        if at <= self.confirmed_at {
+            return;
+        }
+        let silence = self.silence();
+        self.confirmed_at = at;
+        if silence > SILENCE_NOTED {
+            // Time not served does not count against sessions.
+            self.locals.grant_full_timeouts(self.now.monotonic);
+        }
+    }
+
+    fn granted(&mut self, token: Token, granted: Result<(LeaseId, Duration), String>) {
+        if self.registration != Registration::Granting(token) {
+            self.session_granted(token, granted);
+            return;
+        }
+        let now = self.now.monotonic;
+        self.registration = match granted {
+            Ok((lease, ttl)) => {
+                self.leases.add(lease, Holder::Shim, ttl, ttl / 3, now);
+                self.settings.shim_lease = lease;
+                Registration::Done(lease)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no lease for this shim");
+                Registration::RetryAt(now + RETRY_AFTER)
+            }
+        };
+    }
+
+    /// The shim has no lease, or has lost it: a new number and a new lease.
+    pub(super) fn register(&mut self) {
+        let token = self.next_token();
+        self.registration = Registration::Granting(token);
+        self.command(StoreCommand::Grant(token, SHIM_TTL));
+    }
+
+    fn revoked(&mut self, token: Token, result: Result<(), String>) {
+        let Some(session) = self.revokes.remove(&token) else { return };
+        if let Err(error) = result {
+            tracing::warn!(%error, "lease of an ended session could not be revoked");
+            self.retry_internal(crate::keeper::machine::Internal::Revoke(session));
+        }
+    }
+
+    fn renewed(&mut self, lease: LeaseId, ttl: Option<Duration>) {
+        self.leases.renewed(lease, ttl.filter(|ttl| *ttl > Duration::ZERO));
+        let gone = ttl == Some(Duration::ZERO);
+        match self.leases.holder(lease) {
+            Some(Holder::Shim) if gone => {
+                tracing::warn!("the lease of this shim is gone");
+                self.leases.forget(lease);
+                self.rename_shim();
+                self.register();
+            }
+            Some(Holder::Idle { .. }) if gone => self.leases.forget(lease),
+            Some(Holder::Session(session)) => self.session_renewed(session, gone),
+            _ => {}
+        }
+    }
+
+    /// A session may wait for this to be attached, or opened.
+    fn session_renewed(&mut self, session: SessionId, gone: bool) {
+        let Some(local) = self.locals.find(session) else { return };
+        if gone && !self.replica.sessions.contains_key(&session) {
+            // An idle lease that had died: the session is opened on another one.
+            let (lease, timeout) = (local.lease, local.timeout);
+            local.blocked = true;
+            self.leases.forget(lease);
+            self.find_lease(session, timeout);
+            return;
+        }
+        let waits = local.queue.front().is_some_and(|head| {
+            matches!(head.work, crate::keeper::sessions::Work::Attach { .. })
+        });
+        if waits && !gone && local.blocked {
+            self.unblock(session);
+        }
+    }
+
+    fn rename_shim(&mut self) {
+        let shim = crate::keeper::keyspace::ShimId(self.random.next_u64());
+        self.settings.shim = shim;
+        self.replica.rename_shim(shim);
+    }
+
+    /// The last applied revision, for those who look from outside.
+    pub fn applied(&self) -> Revision {
+        self.replica.applied
+    }
+}
+
+fn changed_key(change: &Change) -> &Key {
+    match change {
+        Change::Put(entry) => &entry.key,
+        Change::Delete(key) => key,
+    }
+}

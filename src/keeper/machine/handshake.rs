@@ -1,0 +1,269 @@
+//! How a connection gets its session. Source: `ZooKeeperServer.processConnectRequest`.
+//!
+//! A session is refused only after a barrier: the "expired" of a tree that lags would be final.
+
+use crate::keeper::keyspace::SessionValue;
+use crate::keeper::machine::{GrantFor, Internal, Keeper, Waiter};
+use crate::keeper::request::{Connect, Connected, ConnectionId, Outgoing, SessionId};
+use crate::keeper::sessions::leases::Holder;
+use crate::keeper::sessions::{
+    self, Local, Pending, Work, lease_ttl, renewal_interval, timeout_held,
+};
+use crate::keeper::time::Now;
+use crate::keeper::txn::{LeaseId, StoreCommand, Token};
+use bytes::Bytes;
+use rand_chacha::rand_core::RngCore;
+use std::time::Duration;
+
+/// What is known of the session that a client comes back with.
+enum Claim {
+    Good,
+    Unknown,
+    Closing,
+}
+
+impl Keeper {
+    /// The first frame of a connection. Answered by [`Outgoing::Connected`], or by a close.
+    pub fn handle_connect(&mut self, connection: ConnectionId, connect: Connect, now: Now) {
+        self.now = now;
+        if !self.is_serving() || !self.connections.contains_key(&connection) {
+            self.close(connection);
+            return;
+        }
+        if connect.last_zxid_seen > self.zxid() {
+            self.barriers.wait(Waiter::Connect(connection, connect));
+            return;
+        }
+        self.connect(connection, connect, false);
+    }
+
+    /// A barrier has passed: what the tree says now is certain.
+    pub(super) fn connect_after_barrier(&mut self, connection: ConnectionId, connect: Connect) {
+        if !self.connections.contains_key(&connection) {
+            return;
+        }
+        if connect.last_zxid_seen <= self.zxid() {
+            self.connect(connection, connect, true);
+        } else if connect.session != SessionId(0)
+            && !self.replica.sessions.contains_key(&connect.session)
+        {
+            // It comes from another history, of a ZooKeeper that was replaced: starting afresh
+            // is the only way on for it.
+            self.refuse(connection);
+        } else {
+            tracing::info!(
+                seen = %connect.last_zxid_seen,
+                ours = %self.zxid(),
+                "refusing a client that has seen a later zxid"
+            );
+            self.close(connection);
+        }
+    }
+
+    fn connect(&mut self, connection: ConnectionId, connect: Connect, certain: bool) {
+        let timeout = crate::keeper::planner::clamp_timeout(
+            connect.timeout_ms,
+            self.options.session_timeout_min,
+            self.options.session_timeout_max,
+        );
+        if connect.session == SessionId(0) {
+            self.open(connection, timeout);
+            return;
+        }
+        // Also before a wrong password, as the real server does.
+        let old = self.locals.find(connect.session).and_then(|local| local.connection.take());
+        if let Some(old) = old {
+            self.close(old);
+        }
+        match self.check_claim(&connect) {
+            Claim::Good => self.attach(connection, connect.session, timeout),
+            Claim::Unknown | Claim::Closing if !certain => {
+                self.barriers.wait(Waiter::Connect(connection, connect));
+            }
+            Claim::Unknown => self.refuse(connection),
+            Claim::Closing => {
+                // Whoever meets a session whose end is marked sees to the end of it.
+                self.internal.push_back(Internal::Revoke(connect.session));
+                self.refuse(connection);
+            }
+        }
+    }
+
+    fn check_claim(&self, connect: &Connect) -> Claim {
+        let Some(record) = self.replica.sessions.get(&connect.session) else {
+            return Claim::Unknown;
+        };
+        if !same_password(&record.value.password, &connect.password) {
+            return Claim::Unknown;
+        }
+        let ending = self.locals.peek(connect.session).is_some_and(|local| local.ending);
+        if record.value.closing || ending { Claim::Closing } else { Claim::Good }
+    }
+
+    fn open(&mut self, connection: ConnectionId, timeout: Duration) {
+        let session = self.new_session_id();
+        let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
+        self.random.fill_bytes(&mut local.password);
+        local.connection = Some(connection);
+        let Some(open) = self.connections.get_mut(&connection) else { return };
+        open.session = Some(session);
+        open.timeout = timeout;
+        let identities = open.identities.clone();
+        local.queue.push_back(Pending { connection, identities, work: Work::Open });
+        self.outstanding += 1;
+        local.blocked = true;
+        self.locals.insert(session, local);
+        self.find_lease(session, timeout);
+    }
+
+    /// Random, positive, never 0: the sign bit is left free and no upper byte of upstream's
+    /// special owners (`EphemeralType`) can occur.
+    fn new_session_id(&mut self) -> SessionId {
+        loop {
+            let id = SessionId((self.random.next_u64() >> 1) as i64);
+            let known = self.locals.peek(id).is_some() || self.replica.sessions.contains_key(&id);
+            if id != SessionId(0) && !known {
+                return id;
+            }
+        }
+    }
+
+    /// A lease for a session that is being opened: an idle one, or a new one.
+    pub(super) fn find_lease(&mut self, session: SessionId, timeout: Duration) {
+        let (ttl, interval) = (lease_ttl(timeout), renewal_interval(timeout));
+        match self.leases.take(ttl, session, interval, self.now.monotonic) {
+            Some(lease) => self.lease_found(session, lease),
+            None => {
+                let token = self.next_token();
+                self.grants.insert(token, GrantFor { session, ttl });
+                self.command(StoreCommand::Grant(token, ttl));
+            }
+        }
+    }
+
+    /// The end of a grant for a session.
+    pub(super) fn session_granted(
+        &mut self,
+        token: Token,
+        granted: Result<(LeaseId, Duration), String>,
+    ) {
+        let Some(GrantFor { session, ttl }) = self.grants.remove(&token) else { return };
+        let now = self.now.monotonic;
+        match granted {
+            Ok((lease, held)) => {
+                let local = self.locals.peek(session);
+                let interval = local.map_or(ttl / 4, |local| renewal_interval(local.timeout));
+                // Filed under the class that was asked for, so that it is found again.
+                self.leases.add(lease, Holder::Session(session), held.max(ttl), interval, now);
+                self.lease_found(session, lease);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no lease for a session");
+                if let Some(local) = self.locals.remove(session) {
+                    self.outstanding -= local.queue.len();
+                    local.connection.into_iter().for_each(|connection| self.close(connection));
+                }
+            }
+        }
+    }
+
+    fn lease_found(&mut self, session: SessionId, lease: LeaseId) {
+        let Some(local) = self.locals.find(session) else {
+            self.leases.give_back(lease, self.now.monotonic);
+            return;
+        };
+        local.lease = lease;
+        local.blocked = false;
+        self.proceed(session);
+    }
+
+    /// A client comes back with a session that exists.
+    fn attach(&mut self, connection: ConnectionId, session: SessionId, timeout: Duration) {
+        let Some(record) = self.replica.sessions.get(&session) else { return };
+        let (lease, moved) = (record.lease, record.value.owner != self.settings.shim);
+        let rewrite = moved && !self.options.sole;
+        let now = self.now.monotonic;
+        let deadline = self.locals.deadline(now, timeout);
+        if self.locals.peek(session).is_none() {
+            let mut local = Local::new(timeout, deadline);
+            local.lease = lease;
+            self.locals.insert(session, local);
+            let interval = renewal_interval(timeout);
+            self.leases.adopt(lease, Holder::Session(session), interval, now);
+        }
+        let Some(local) = self.locals.find(session) else { return };
+        local.connection = Some(connection);
+        local.timeout = timeout;
+        let rewrite = rewrite || local.unsettled;
+        let Some(open) = self.connections.get_mut(&connection) else { return };
+        open.session = Some(session);
+        open.timeout = timeout;
+        let identities = open.identities.clone();
+        let work = Work::Attach { rewrite };
+        local.queue.push_back(Pending { connection, identities, work });
+        self.outstanding += 1;
+        self.locals.touch(session, now);
+        self.proceed(session);
+    }
+
+    /// The lease of a session that is to be attached was renewed lately; if not, a renewal is
+    /// sent and the session waits for it. What the lease cannot carry is taken off the timeout.
+    pub(super) fn lease_is_ready(&mut self, session: SessionId) -> bool {
+        let now = self.now.monotonic;
+        let Some(local) = self.locals.find(session) else { return false };
+        let (lease, timeout) = (local.lease, local.timeout);
+        self.leases.change_interval(lease, renewal_interval(timeout));
+        if !self.leases.is_fresh(lease, now) {
+            local.blocked = true;
+            self.leases.asked(lease, now);
+            self.command(StoreCommand::Renew(lease));
+            return false;
+        }
+        if let Some(ttl) = self.leases.ttl(lease) {
+            local.timeout = timeout.min(timeout_held(ttl)).max(self.options.session_timeout_min);
+        }
+        true
+    }
+
+    /// A session that a client may use: its answer.
+    pub(super) fn accept(&mut self, session: SessionId, connection: ConnectionId) {
+        let Some(record) = self.replica.sessions.get(&session) else { return };
+        let password = Bytes::copy_from_slice(&record.value.password);
+        let Some(local) = self.locals.find(session) else { return };
+        let timeout = local.timeout;
+        if let Some(open) = self.connections.get_mut(&connection) {
+            open.timeout = timeout;
+        }
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let accepted = Connected::Accepted { timeout_ms, session, password };
+        self.send(connection, Outgoing::Connected(accepted));
+        self.locals.touch(session, self.now.monotonic);
+    }
+
+    pub(super) fn refuse(&mut self, connection: ConnectionId) {
+        self.send(connection, Outgoing::Connected(Connected::Refused));
+        self.close(connection);
+    }
+
+    /// What etcd is to hold of a session.
+    pub(super) fn session_value(&self, session: SessionId, closing: bool) -> SessionValue {
+        let local = self.locals.peek(session);
+        let known = self.replica.sessions.get(&session);
+        let fallback = local.map_or([0; 16], |local| local.password);
+        SessionValue {
+            password: known.map_or(fallback, |record| record.value.password),
+            timeout: local
+                .map(|local| local.timeout)
+                .or(known.map(|record| record.value.timeout))
+                .unwrap_or(sessions::renewal_interval(Duration::ZERO)),
+            owner: self.settings.shim,
+            closing,
+        }
+    }
+}
+
+/// Compare without telling by the time it takes where they differ.
+fn same_password(known: &[u8; 16], given: &[u8]) -> bool {
+    given.len() == known.len()
+        && known.iter().zip(given).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}

@@ -1,0 +1,97 @@
+//! What the shim does by itself: containers and TTL nodes that may go, parents that lost a child
+//! without a trace, sessions whose end a lease must bring.
+
+use crate::keeper::machine::{Internal, Keeper};
+use crate::keeper::replica::Applied;
+use crate::keeper::tree::{Kind, Path, Record};
+use rand_chacha::rand_core::RngCore;
+use std::time::Duration;
+
+/// The longest time that a shim lets pass before it writes down what all shims saw; drawn at
+/// random, so that mostly one of them does.
+const WRITE_DOWN_WITHIN_MS: u64 = 500;
+
+/// When something that did not work is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Things to do by itself that are remembered at most; what is more is found again later.
+const INTERNAL_MAX: usize = 100_000;
+
+impl Keeper {
+    /// Deletions that touched no key of the parent.
+    pub(super) fn write_down_later(&mut self, applied: &Applied) {
+        let revision = self.replica.applied;
+        for parent in &applied.bereft {
+            if self.internal_later.len() >= INTERNAL_MAX {
+                return;
+            }
+            let delay = Duration::from_millis(self.random.next_u64() % WRITE_DOWN_WITHIN_MS);
+            let due = self.now.monotonic + delay;
+            self.internal_later.push((due, Internal::Pzxid(parent.clone(), revision)));
+        }
+    }
+
+    pub(super) fn internal_due(&mut self) {
+        let now = self.now.monotonic;
+        let later = std::mem::take(&mut self.internal_later);
+        for (due, internal) in later {
+            if due <= now {
+                self.internal.push_back(internal);
+            } else {
+                self.internal_later.push((due, internal));
+            }
+        }
+    }
+
+    pub(super) fn next_internal(&self) -> Option<Duration> {
+        self.internal_later.iter().map(|(due, _)| *due).min()
+    }
+
+    /// Look through the containers and TTL nodes. Source: `ContainerManager.getCandidates`.
+    pub(super) fn check_nodes(&mut self) {
+        let unix_ms = self.now.unix_ms;
+        let may_go = |path: &&Path| {
+            let node = self.replica.tree.find(path);
+            node.is_some_and(|node| has_expired(&node.record, unix_ms))
+        };
+        let due: Vec<Path> = self.replica.tree.expirable().filter(may_go).cloned().collect();
+        for path in due {
+            if self.internal.len() >= INTERNAL_MAX {
+                return;
+            }
+            self.internal.push_back(Internal::ExpireNode(path));
+        }
+    }
+
+    pub(super) fn finish_internal(&mut self, internal: Internal) {
+        if let Internal::Revoke(session) = internal {
+            let record = self.replica.sessions.get(&session);
+            if let Some(lease) = record.filter(|record| record.value.closing) {
+                let lease = lease.lease;
+                self.revoke(session, lease);
+            }
+        }
+    }
+
+    /// A plan for something of the shim's own had become wrong. Nodes are looked through again
+    /// anyway; the rest is tried again.
+    pub(super) fn retry_internal(&mut self, internal: Internal) {
+        match internal {
+            Internal::ExpireNode(_) => {}
+            Internal::Pzxid(..) | Internal::Revoke(_) => {
+                self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
+            }
+        }
+    }
+}
+
+fn has_expired(record: &Record, unix_ms: i64) -> bool {
+    if record.children > 0 {
+        return false;
+    }
+    match record.kind {
+        Kind::Container => record.creates > 0,
+        Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime) > ttl_ms,
+        Kind::Persistent | Kind::Ephemeral(_) => false,
+    }
+}

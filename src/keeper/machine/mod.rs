@@ -1,0 +1,342 @@
+//! The state machine: inputs by `handle_*`, outputs by `poll_output`.
+//!
+//! Each file below is one part of it: the handshake, requests and reads, writes on their way, the
+//! stream, and time. This one holds the state and the face.
+
+mod commit;
+mod follow;
+mod handshake;
+mod internal;
+mod serve;
+mod settle;
+mod timers;
+mod watching;
+
+use crate::keeper::acl::{self, Identity};
+use crate::keeper::barriers::Barriers;
+use crate::keeper::batch::{Batch, Claims, Limits};
+use crate::keeper::keyspace::{ShimId, StepKind};
+use crate::keeper::options::Options;
+use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
+use crate::keeper::planner::Settings;
+use crate::keeper::replica::Replica;
+use crate::keeper::request::{Connect, ConnectionId, Outgoing, SessionId, Xid};
+use crate::keeper::sessions::leases::Leases;
+use crate::keeper::sessions::{Locals, Pending};
+use crate::keeper::time::Now;
+use crate::keeper::tree::Path;
+use crate::keeper::txn::{LeaseId, StoreCommand, Token};
+use crate::keeper::watches::Watches;
+use crate::keeper::zxid::{Revision, Zxid};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Past this time without a sign of life from etcd nothing is served, whatever the timeouts.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A client's connection.
+#[derive(Debug)]
+struct Connection {
+    identities: Arc<[Identity]>,
+    session: Option<SessionId>,
+    /// The session timeout, for the bound on silence.
+    timeout: Duration,
+    /// A close was put out; nothing more is sent or served.
+    closed: bool,
+}
+
+/// Who waits for a barrier.
+#[derive(Debug)]
+enum Waiter {
+    /// A session's sync, or its setWatches with a zxid ahead of the tree.
+    Session(SessionId),
+    /// A connect that cannot be refused, or not served, before it is certain.
+    Connect(ConnectionId, Connect),
+    /// A batch without writes whose guards held at the revision waited for.
+    Proved(Token),
+    /// A batch that failed; its requests are planned again.
+    Again(Token),
+}
+
+/// What a batch carries.
+#[derive(Debug)]
+enum Carried {
+    /// The head of a session's queue.
+    Session(SessionId, Pending),
+    /// Something of the shim's own.
+    Internal(Internal),
+}
+
+/// What a shim does by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Internal {
+    /// A container or TTL node may go.
+    ExpireNode(Path),
+    /// Write down when a parent lost a child.
+    Pzxid(Path, Revision),
+    /// Mark a session whose end does not fit into one txn, then revoke its lease.
+    Revoke(SessionId),
+}
+
+/// Whether this shim may write: it needs a number and a lease of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registration {
+    /// A lease is asked for.
+    Granting(Token),
+    /// A lease is there.
+    Done(LeaseId),
+    /// To be tried again then.
+    RetryAt(Duration),
+}
+
+/// Who gets a lease that is being granted.
+#[derive(Clone, Copy, Debug)]
+struct GrantFor {
+    session: SessionId,
+    ttl: Duration,
+}
+
+/// The state machine. See the module's text for how to drive it.
+#[derive(Debug)]
+pub struct Keeper {
+    options: Options,
+    settings: Settings,
+    now: Now,
+    random: ChaCha20Rng,
+    token: u64,
+    outputs: VecDeque<Output>,
+
+    replica: Replica,
+    loaded: bool,
+    watches: Watches,
+    fired: Vec<ConnectionId>,
+
+    connections: FxHashMap<ConnectionId, Connection>,
+    locals: Locals,
+    leases: Leases,
+    grants: FxHashMap<Token, GrantFor>,
+    registration: Registration,
+    /// Sessions with a write to plan, in the order in which they came.
+    ready: VecDeque<SessionId>,
+    /// Sessions to look at again once a batch is out of the way.
+    behind: FxHashMap<Token, Vec<SessionId>>,
+
+    batches: FxHashMap<Token, Batch<Carried>>,
+    numbers: FxHashMap<u64, Token>,
+    claims: Claims,
+    batch_number: u64,
+    limits: Limits,
+    /// Batches are nested until so many have succeeded.
+    nested_left: u32,
+    /// Batches with an unknown outcome, and until when the stream may decide.
+    unknown: FxHashMap<Token, Duration>,
+    /// Nothing is sent before: the store has refused for a reason of its own.
+    hold_until: Duration,
+
+    barriers: Barriers<Waiter>,
+    /// The last time at which it was certain that the tree had all that etcd had.
+    confirmed_at: Duration,
+    progress_at: Duration,
+
+    /// What the shim does by itself: now, and later.
+    internal: VecDeque<Internal>,
+    internal_later: Vec<(Duration, Internal)>,
+    /// Sessions whose end is marked, and who waits for it.
+    ending: FxHashMap<SessionId, Option<(ConnectionId, Xid)>>,
+    revokes: FxHashMap<Token, SessionId>,
+    nodes_checked_at: Duration,
+    heartbeat_at: Duration,
+    outstanding: usize,
+}
+
+impl Keeper {
+    /// A core that has not heard of its store yet.
+    pub fn new(options: Options, now: Now) -> Self {
+        let mut random = ChaCha20Rng::from_seed(options.seed);
+        let shim = ShimId(random.next_u64());
+        let settings = Settings {
+            skip_acl: options.skip_acl,
+            ttl_nodes: options.ttl_nodes,
+            offset: crate::keeper::zxid::ZxidOffset::default(),
+            shim,
+            shim_lease: LeaseId::NONE,
+        };
+        Self {
+            settings,
+            now,
+            random,
+            token: 0,
+            outputs: VecDeque::new(),
+            replica: Replica::new(shim),
+            loaded: false,
+            watches: Watches::default(),
+            fired: Vec::new(),
+            connections: FxHashMap::default(),
+            locals: Locals::new(options.tick),
+            leases: Leases::default(),
+            grants: FxHashMap::default(),
+            registration: Registration::RetryAt(Duration::ZERO),
+            ready: VecDeque::new(),
+            behind: FxHashMap::default(),
+            batches: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            claims: Claims::default(),
+            batch_number: 0,
+            limits: Limits::default(),
+            nested_left: 0,
+            unknown: FxHashMap::default(),
+            hold_until: Duration::ZERO,
+            barriers: Barriers::default(),
+            confirmed_at: Duration::ZERO,
+            progress_at: Duration::ZERO,
+            internal: VecDeque::new(),
+            internal_later: Vec::new(),
+            ending: FxHashMap::default(),
+            revokes: FxHashMap::default(),
+            nodes_checked_at: now.monotonic,
+            heartbeat_at: now.monotonic,
+            outstanding: 0,
+            options,
+        }
+    }
+
+    /// A client's TCP connection was accepted.
+    pub fn handle_opened(&mut self, connection: ConnectionId, peer: IpAddr) {
+        let opened = Connection {
+            identities: Arc::from([acl::ip_identity(peer)]),
+            session: None,
+            timeout: self.options.session_timeout_max,
+            closed: false,
+        };
+        self.connections.insert(connection, opened);
+    }
+
+    /// A connection is gone. Also called after an [`Output::Close`] was carried out. What it asked
+    /// is carried out all the same; its session lives on until its deadline.
+    pub fn handle_closed(&mut self, connection: ConnectionId, now: Now) {
+        self.now = now;
+        let Some(gone) = self.connections.remove(&connection) else { return };
+        self.watches.remove_connection(connection);
+        if let Some(local) = gone.session.and_then(|session| self.locals.find(session)) {
+            if local.connection == Some(connection) {
+                local.connection = None;
+            }
+        }
+    }
+
+    /// The next thing to do. Drain it after every input, or after all inputs that were there.
+    #[must_use]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.pump();
+        }
+        self.outputs.pop_front()
+    }
+
+    /// Figures for the four-letter words.
+    pub fn status(&self) -> Status {
+        Status {
+            serving: self.is_serving(),
+            zxid: self.replica.zxid(),
+            znodes: self.replica.tree.len(),
+            ephemerals: self.replica.tree.ephemeral_count(),
+            approximate_data_size: self.replica.tree.data_size(),
+            watches: self.watches.total(),
+            watching_connections: self.watches.data_connections(),
+            watched_paths: self.watches.data_paths(),
+            data_watches: self.watches.data_entries(),
+            sessions: self.replica.sessions.len(),
+            outstanding: self.outstanding,
+        }
+    }
+
+    /// The sessions, sorted by id.
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        let mut sessions: Vec<SessionStatus> = self
+            .replica
+            .sessions
+            .iter()
+            .map(|(session, record)| {
+                let local = self.locals.peek(*session);
+                let owned = self.replica.tree.ephemerals(*session);
+                let mut ephemerals: Vec<String> = owned.map(|path| path.to_string()).collect();
+                ephemerals.sort_unstable();
+                SessionStatus {
+                    session: *session,
+                    deadline: local.map(|local| local.deadline),
+                    timeout: local.map_or(record.value.timeout, |local| local.timeout),
+                    ephemerals,
+                }
+            })
+            .collect();
+        sessions.sort_unstable_by_key(|session| session.session);
+        sessions
+    }
+
+    /// The data watches of this shim's connections.
+    pub fn watches(&self) -> WatchStatus {
+        let of = |connection: ConnectionId| {
+            self.connections.get(&connection).and_then(|connection| connection.session)
+        };
+        let mut entries: Vec<(SessionId, String)> = self
+            .watches
+            .data_watches()
+            .filter_map(|(connection, path)| Some((of(connection)?, path.to_owned())))
+            .collect();
+        entries.sort_unstable();
+        entries.dedup();
+        WatchStatus { entries }
+    }
+
+    fn is_serving(&self) -> bool {
+        self.loaded
+            && matches!(self.registration, Registration::Done(_))
+            && self.silence() < SILENCE_MAX
+    }
+
+    /// How long it is not certain that the tree has all that etcd has.
+    fn silence(&self) -> Duration {
+        self.now.monotonic.saturating_sub(self.confirmed_at)
+    }
+
+    fn next_token(&mut self) -> Token {
+        self.token += 1;
+        Token(self.token)
+    }
+
+    fn command(&mut self, command: StoreCommand) {
+        self.outputs.push_back(Output::Store(command));
+    }
+
+    fn send(&mut self, connection: ConnectionId, outgoing: Outgoing) {
+        let open = self.connections.get(&connection).is_some_and(|connection| !connection.closed);
+        if open {
+            self.outputs.push_back(Output::Send(connection, outgoing));
+        }
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        if let Some(open) = self.connections.get_mut(&connection).filter(|open| !open.closed) {
+            open.closed = true;
+            self.outputs.push_back(Output::Close(connection));
+        }
+    }
+
+    fn zxid(&self) -> Zxid {
+        self.replica.zxid()
+    }
+}
+
+fn event_of(kind: StepKind) -> crate::keeper::request::EventKind {
+    use crate::keeper::request::EventKind;
+    match kind {
+        StepKind::Created => EventKind::NodeCreated,
+        StepKind::Deleted => EventKind::NodeDeleted,
+        StepKind::DataChanged => EventKind::NodeDataChanged,
+    }
+}

@@ -1,0 +1,306 @@
+//! Requests: what is answered at once, and what waits for its turn.
+//!
+//! A session's requests take effect and are answered in the order in which they came. What waits
+//! behind an unfinished write of the same session waits; other sessions do not.
+
+use crate::keeper::acl;
+use crate::keeper::error::ErrorCode;
+use crate::keeper::machine::{Keeper, SILENCE_MAX, Waiter};
+use crate::keeper::reader::Reader;
+use crate::keeper::request::{
+    Auth, Body, ConnectionId, Operation, Outgoing, Reply, Request, SessionId, Xid,
+};
+use crate::keeper::sessions::{Pending, Work};
+use crate::keeper::time::Now;
+use crate::keeper::zxid::Zxid;
+use std::sync::Arc;
+
+/// What kind of turn an operation needs.
+enum Turn {
+    /// The tree, or less, is enough.
+    Read,
+    /// A place in etcd's history.
+    Write,
+    /// A barrier.
+    Sync,
+}
+
+fn turn(operation: &Operation) -> Turn {
+    match operation {
+        Operation::Create(_)
+        | Operation::Delete(_)
+        | Operation::SetData(_)
+        | Operation::SetAcl(_)
+        | Operation::Multi(_)
+        | Operation::CloseSession => Turn::Write,
+        Operation::Sync(_) => Turn::Sync,
+        Operation::Ping
+        | Operation::Exists(_)
+        | Operation::GetData(_)
+        | Operation::GetAcl(_)
+        | Operation::GetChildren(_)
+        | Operation::GetChildren2(_)
+        | Operation::MultiRead(_)
+        | Operation::Reconfig
+        | Operation::CheckWatches(_)
+        | Operation::RemoveWatches(_)
+        | Operation::AddWatch(_)
+        | Operation::SetWatches(_)
+        | Operation::Auth(_)
+        | Operation::Sasl(_)
+        | Operation::GetEphemerals(_)
+        | Operation::GetAllChildrenNumber(_)
+        | Operation::WhoAmI
+        | Operation::Undecodable { .. }
+        | Operation::Unknown { .. } => Turn::Read,
+    }
+}
+
+impl Keeper {
+    /// What one read of a connection's socket brought, in order.
+    pub fn handle_requests(&mut self, connection: ConnectionId, requests: Vec<Request>, now: Now) {
+        self.now = now;
+        if !self.may_answer(connection) {
+            self.close(connection);
+            return;
+        }
+        for request in requests {
+            let Some(open) = self.connections.get(&connection).filter(|open| !open.closed) else {
+                return;
+            };
+            match request.operation {
+                Operation::Auth(auth) => self.authenticate(connection, request.xid, &auth),
+                Operation::Sasl(token) => self.sasl(connection, request.xid, token.is_some()),
+                operation => {
+                    let (session, identities) = (open.session, open.identities.clone());
+                    let Some(session) = session else { continue };
+                    self.enqueue(session, connection, identities, request.xid, operation);
+                }
+            }
+        }
+    }
+
+    /// Whether it is certain enough that the tree is up to date: within half of the session's
+    /// timeout, so that a client that is cut off reaches another shim in time.
+    pub(super) fn may_answer(&self, connection: ConnectionId) -> bool {
+        let Some(open) = self.connections.get(&connection) else { return false };
+        self.loaded && self.silence() < (open.timeout / 2).min(SILENCE_MAX)
+    }
+
+    fn enqueue(
+        &mut self,
+        session: SessionId,
+        connection: ConnectionId,
+        identities: Arc<[acl::Identity]>,
+        xid: Xid,
+        operation: Operation,
+    ) {
+        self.locals.touch(session, self.now.monotonic);
+        let Some(local) = self.locals.find(session) else {
+            // Requests that arrive after the session is gone are dropped.
+            return;
+        };
+        if local.is_clear() && matches!(turn(&operation), Turn::Read) {
+            self.answer(session, connection, &identities, xid, operation);
+            return;
+        }
+        let work = Work::Request(xid, operation);
+        local.queue.push_back(Pending { connection, identities, work });
+        self.outstanding += 1;
+        if !local.blocked {
+            self.proceed(session);
+        }
+    }
+
+    /// Serve the head of a session's queue, and what comes after it, until something has to wait.
+    pub(super) fn proceed(&mut self, session: SessionId) {
+        loop {
+            let Some(local) = self.locals.find(session) else { return };
+            if local.blocked {
+                return;
+            }
+            let Some(head) = local.queue.front() else { return };
+            let needs = match &head.work {
+                Work::Request(_, operation) => turn(operation),
+                Work::Attach { .. } => {
+                    if !self.lease_is_ready(session) {
+                        return;
+                    }
+                    self.attach_turn(session)
+                }
+                Work::Open | Work::Expire => Turn::Write,
+            };
+            match needs {
+                Turn::Write => {
+                    self.schedule(session);
+                    return;
+                }
+                Turn::Sync => {
+                    self.block(session);
+                    self.barriers.wait(Waiter::Session(session));
+                    return;
+                }
+                Turn::Read => {
+                    if self.waits_for_zxid(session) {
+                        return;
+                    }
+                    self.serve_head(session);
+                }
+            }
+        }
+    }
+
+    fn attach_turn(&mut self, session: SessionId) -> Turn {
+        let Some(local) = self.locals.find(session) else { return Turn::Read };
+        let unsettled = local.unsettled;
+        match local.queue.front_mut().map(|head| &mut head.work) {
+            Some(Work::Attach { rewrite }) => {
+                *rewrite |= unsettled;
+                if *rewrite { Turn::Write } else { Turn::Read }
+            }
+            _ => Turn::Read,
+        }
+    }
+
+    fn block(&mut self, session: SessionId) {
+        if let Some(local) = self.locals.find(session) {
+            local.blocked = true;
+        }
+    }
+
+    /// The session has a write to plan.
+    pub(super) fn schedule(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        if !local.scheduled {
+            local.scheduled = true;
+            self.ready.push_back(session);
+        }
+    }
+
+    /// A setWatches that has seen more than this tree waits until the tree has it too.
+    fn waits_for_zxid(&mut self, session: SessionId) -> bool {
+        let zxid = self.zxid();
+        let Some(local) = self.locals.find(session) else { return false };
+        let Some(Work::Request(_, Operation::SetWatches(set))) =
+            local.queue.front().map(|head| &head.work)
+        else {
+            return false;
+        };
+        if set.relative_zxid <= zxid {
+            return false;
+        }
+        local.blocked = true;
+        self.barriers.wait(Waiter::Session(session));
+        true
+    }
+
+    /// A barrier that a session waited for has passed: its head is served whatever it is.
+    pub(super) fn session_passed(&mut self, session: SessionId) {
+        if let Some(local) = self.locals.find(session) {
+            local.blocked = false;
+            self.serve_head(session);
+            self.proceed(session);
+        }
+    }
+
+    fn serve_head(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        let Some(pending) = local.queue.pop_front() else { return };
+        self.outstanding -= 1;
+        match pending.work {
+            Work::Request(xid, operation) => {
+                self.answer(session, pending.connection, &pending.identities, xid, operation);
+            }
+            Work::Attach { .. } => self.accept(session, pending.connection),
+            Work::Open | Work::Expire => {}
+        }
+    }
+
+    /// Answer what needs no place in etcd's history.
+    fn answer(
+        &mut self,
+        session: SessionId,
+        connection: ConnectionId,
+        identities: &[acl::Identity],
+        xid: Xid,
+        operation: Operation,
+    ) {
+        let outcome = match operation {
+            Operation::Ping => {
+                self.reply(connection, Xid::PING, Ok(Body::Empty));
+                return;
+            }
+            Operation::Sync(path) => Ok(Body::Path(path)),
+            Operation::Undecodable { .. } => Err(ErrorCode::MarshallingError),
+            Operation::Unknown { opcode } => {
+                tracing::warn!(opcode, "request of unknown type");
+                let outcome = Err(ErrorCode::Unimplemented);
+                let reply = Reply { xid, zxid: Zxid::NONE, outcome };
+                self.send(connection, Outgoing::Reply(reply));
+                self.close(connection);
+                return;
+            }
+            Operation::Reconfig => Err(ErrorCode::ReconfigDisabled),
+            Operation::AddWatch(add) => self.add_watch(connection, &add),
+            Operation::CheckWatches(selection) => self.check_watches(connection, &selection),
+            Operation::RemoveWatches(selection) => self.remove_watches(connection, &selection),
+            Operation::SetWatches(set) => self.set_watches(connection, &set),
+            read => {
+                let reader = Reader {
+                    session,
+                    identities,
+                    skip_acl: self.settings.skip_acl,
+                    offset: self.settings.offset,
+                };
+                let answer = reader.read(&mut self.replica.tree, &read);
+                if let Some((table, path)) = answer.watch {
+                    self.leave_watch(connection, table, &path);
+                }
+                answer.outcome
+            }
+        };
+        self.reply(connection, xid, outcome);
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        connection: ConnectionId,
+        xid: Xid,
+        outcome: Result<Body, ErrorCode>,
+    ) {
+        let reply = Reply { xid, zxid: self.zxid(), outcome };
+        self.send(connection, Outgoing::Reply(reply));
+    }
+
+    /// Outside the queue, with zxid 0, and no sign of life of the session. Source:
+    /// `ZooKeeperServer.processPacket`.
+    fn authenticate(&mut self, connection: ConnectionId, xid: Xid, auth: &Auth) {
+        let Some(open) = self.connections.get_mut(&connection) else { return };
+        let mut identities = open.identities.to_vec();
+        let result = acl::authenticate(
+            auth.scheme.as_deref(),
+            auth.auth.as_deref(),
+            self.options.super_digest.as_deref(),
+            &mut identities,
+        );
+        if result.is_ok() {
+            open.identities = identities.into();
+        }
+        let failed = result.is_err();
+        let outcome = result.map(|()| Body::Empty);
+        self.send(connection, Outgoing::Reply(Reply { xid, zxid: Zxid(0), outcome }));
+        if failed {
+            self.close(connection);
+        }
+    }
+
+    /// No SASL is configured: a client's token is answered by none.
+    fn sasl(&mut self, connection: ConnectionId, xid: Xid, has_token: bool) {
+        if has_token {
+            let outcome = Ok(Body::Token(None));
+            self.send(connection, Outgoing::Reply(Reply { xid, zxid: Zxid(0), outcome }));
+        } else {
+            self.close(connection);
+        }
+    }
+}

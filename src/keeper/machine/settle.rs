@@ -1,0 +1,410 @@
+//! What became of the batches: replies, or another plan.
+
+use crate::keeper::batch::{Batch, Entry, Fate};
+use crate::keeper::error::ErrorCode;
+use crate::keeper::machine::{Carried, Internal, Keeper, Waiter};
+use crate::keeper::overlay::{Overlay, RequestIndex};
+use crate::keeper::planner::{Planner, SessionFence, Writer};
+use crate::keeper::request::{Body, ConnectionId, MultiResult, Operation, SessionId, Xid};
+use crate::keeper::sessions::{Local, Pending, Work};
+use crate::keeper::tree::Path;
+use crate::keeper::txn::{CommitError, Key, LeaseId, StoreCommand, Token, TxnAnswer};
+use crate::keeper::zxid::Zxid;
+use jute::Stat;
+use rustc_hash::FxHashSet;
+use std::time::Duration;
+
+/// Batches stay nested until so many have gone through after a conflict.
+const NESTED_AFTER_CONFLICT: u32 = 32;
+
+/// How long the stream may take to decide a batch whose answer was lost.
+const UNKNOWN_FOR: Duration = Duration::from_secs(3);
+
+/// How long nothing is sent after the store refused for a reason of its own.
+const HOLD_AFTER_REFUSAL: Duration = Duration::from_millis(500);
+
+/// How long nothing is sent after a lease was found dead, so that the stream can say whose.
+const HOLD_AFTER_DEAD_LEASE: Duration = Duration::from_millis(50);
+
+impl Keeper {
+    /// The answer to a batch. Success comes from the stream; the answer tells only what the
+    /// stream cannot.
+    pub(super) fn committed(&mut self, token: Token, result: Result<TxnAnswer, CommitError>) {
+        let Some(batch) = self.batches.get(&token) else { return };
+        let now = self.now.monotonic;
+        match result {
+            Ok(answer) if !answer.succeeded => {
+                self.barriers.wait_for(answer.revision, batch.sent_at, Waiter::Again(token));
+                self.release();
+            }
+            Ok(answer) if !batch.writes_anything => {
+                self.barriers.wait_for(answer.revision, batch.sent_at, Waiter::Proved(token));
+                self.release();
+            }
+            Ok(_) => {}
+            Err(CommitError::TooLarge(reason)) => self.too_large(token, &reason),
+            Err(CommitError::LeaseNotFound) => {
+                self.hold_until = now + HOLD_AFTER_DEAD_LEASE;
+                self.check_leases(token);
+                self.plan_again(token, true);
+            }
+            Err(CommitError::Refused(error)) => {
+                tracing::warn!(%error, "etcd refused a txn");
+                self.hold_until = now + HOLD_AFTER_REFUSAL;
+                self.plan_again(token, true);
+            }
+            Err(CommitError::Unknown(error)) => {
+                tracing::warn!(%error, "outcome of a txn is unknown");
+                if batch.writes_anything {
+                    self.unknown.insert(token, now + UNKNOWN_FOR);
+                } else {
+                    self.plan_again(token, true);
+                }
+            }
+        }
+    }
+
+    /// The stream has named a batch.
+    pub(super) fn batch_named(&mut self, number: u64, contains: impl Fn(&Key) -> bool) {
+        let Some(token) = self.numbers.remove(&number) else { return };
+        let Some(batch) = self.take_batch(token) else { return };
+        self.confirm(batch.sent_at);
+        self.nested_left = self.nested_left.saturating_sub(1);
+        let fates = batch.fates(contains);
+        if fates.contains(&Fate::Conflict) {
+            self.nested_left = NESTED_AFTER_CONFLICT;
+        }
+        self.settle(token, batch.entries, &fates);
+    }
+
+    /// A batch without writes: its guards held at a revision that the tree has reached.
+    pub(super) fn batch_proved(&mut self, token: Token) {
+        let Some(batch) = self.take_batch(token) else { return };
+        self.confirm(batch.sent_at);
+        let fates = vec![Fate::NoTrace; batch.entries.len()];
+        self.settle(token, batch.entries, &fates);
+    }
+
+    fn take_batch(&mut self, token: Token) -> Option<Batch<Carried>> {
+        self.unknown.remove(&token);
+        let batch = self.batches.remove(&token)?;
+        self.numbers.remove(&batch.number);
+        self.claims.remove(&batch);
+        Some(batch)
+    }
+
+    fn settle(&mut self, token: Token, entries: Vec<Entry<Carried>>, fates: &[Fate]) {
+        let mut sessions = Vec::new();
+        let mut again = Vec::new();
+        let mut followed = FxHashSet::default();
+        // From the back: a failure that does not hold any more is planned again only if nothing
+        // of its session that came after it has taken effect.
+        let mut done = Vec::new();
+        for (entry, fate) in entries.into_iter().zip(fates).rev() {
+            let session = session_of(&entry);
+            let late = session.is_some_and(|session| followed.contains(&session));
+            let holds = match fate {
+                Fate::Conflict => false,
+                Fate::Done if entry.writes => true,
+                Fate::Done | Fate::NoTrace => late || self.still_holds(&entry),
+            };
+            if holds {
+                followed.extend(session);
+                done.push(entry);
+            } else {
+                again.push(entry.work);
+            }
+            sessions.extend(session);
+        }
+        for entry in done.into_iter().rev() {
+            self.finish(entry);
+        }
+        self.put_back(again);
+        sessions.reverse();
+        sessions.dedup();
+        for session in sessions {
+            self.unblock(session);
+        }
+        self.batch_out_of_the_way(token);
+    }
+
+    /// Whoever waited for a batch to be out of the way has another try.
+    fn batch_out_of_the_way(&mut self, token: Token) {
+        for session in self.behind.remove(&token).unwrap_or_default() {
+            self.proceed(session);
+        }
+    }
+
+    pub(super) fn unblock(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        if !self.ending.contains_key(&session) {
+            local.blocked = false;
+            self.proceed(session);
+        }
+    }
+
+    /// Put requests back where they were, the last one first.
+    fn put_back(&mut self, works: Vec<Carried>) {
+        for work in works {
+            match work {
+                Carried::Session(session, pending) => match self.locals.find(session) {
+                    Some(local) => local.queue.push_front(pending),
+                    None => self.drop_pending(pending),
+                },
+                Carried::Internal(internal) => self.retry_internal(internal),
+            }
+        }
+    }
+
+    /// A request that writes nothing leaves no trace: it is planned once more, on the present
+    /// tree, and answered if that gives the same.
+    fn still_holds(&self, entry: &Entry<Carried>) -> bool {
+        let Carried::Session(session, pending) = &entry.work else { return true };
+        let Work::Request(_, operation) = &pending.work else { return true };
+        let Some(record) = self.replica.sessions.get(session) else { return false };
+        let fence =
+            SessionFence { session: *session, revision: record.revision, lease: record.lease };
+        let writer = Writer {
+            session: Some(fence),
+            identities: &pending.identities,
+            unix_ms: self.now.unix_ms,
+        };
+        let mut overlay = Overlay::new(&self.replica.tree);
+        let planner = Planner::new(&mut overlay, &self.settings, writer, RequestIndex(0));
+        let plan = planner.plan(operation);
+        plan.writes.is_empty() && plan.outcome == entry.plan.outcome
+    }
+
+    fn finish(&mut self, entry: Entry<Carried>) {
+        let (session, pending) = match entry.work {
+            Carried::Session(session, pending) => (session, pending),
+            Carried::Internal(internal) => {
+                self.finish_internal(internal);
+                return;
+            }
+        };
+        self.outstanding -= 1;
+        match pending.work {
+            Work::Open => self.accept(session, pending.connection),
+            Work::Attach { .. } => {
+                if let Some(local) = self.locals.find(session) {
+                    local.unsettled = false;
+                }
+                self.accept(session, pending.connection);
+            }
+            Work::Expire => self.finish_end(session, None),
+            Work::Request(xid, Operation::CloseSession) => {
+                self.finish_end(session, Some((pending.connection, xid)));
+            }
+            Work::Request(xid, _) => {
+                let outcome = self.settled(entry.plan.outcome, entry.plan.stat_of.as_ref());
+                self.reply(pending.connection, xid, outcome);
+            }
+        }
+    }
+
+    /// The session's key is gone, or its end is marked and the lease must do the rest.
+    fn finish_end(&mut self, session: SessionId, closer: Option<(ConnectionId, Xid)>) {
+        if let Some(record) = self.replica.sessions.get(&session) {
+            if record.value.closing {
+                let lease = record.lease;
+                self.ending.insert(session, closer);
+                self.revoke(session, lease);
+            }
+            return;
+        }
+        if let Some((connection, xid)) = closer {
+            self.reply(connection, xid, Ok(Body::Empty));
+        } else {
+            tracing::info!(session = format_args!("0x{:x}", session.0), "session expired");
+        }
+        if let Some(local) = self.drop_local(session) {
+            self.leases.give_back(local.lease, self.now.monotonic);
+        }
+    }
+
+    /// This shim serves a session no more: its connection is closed without a frame, and who
+    /// waits to be attached to it is refused.
+    pub(super) fn drop_local(&mut self, session: SessionId) -> Option<Local> {
+        let mut local = self.locals.remove(session)?;
+        for pending in std::mem::take(&mut local.queue) {
+            self.drop_pending(pending);
+        }
+        if let Some(connection) = local.connection {
+            self.close(connection);
+        }
+        Some(local)
+    }
+
+    fn drop_pending(&mut self, pending: Pending) {
+        self.outstanding -= 1;
+        match pending.work {
+            Work::Attach { .. } => self.refuse(pending.connection),
+            Work::Open | Work::Request(..) => self.close(pending.connection),
+            Work::Expire => {}
+        }
+    }
+
+    pub(super) fn revoke(&mut self, session: SessionId, lease: LeaseId) {
+        let token = self.next_token();
+        self.revokes.insert(token, session);
+        self.leases.forget(lease);
+        self.command(StoreCommand::Revoke(token, lease));
+    }
+
+    /// Plan the requests of a batch again: nothing of it has happened.
+    pub(super) fn plan_again(&mut self, token: Token, same_shape: bool) {
+        let Some(batch) = self.take_batch(token) else { return };
+        if !same_shape {
+            self.nested_left = NESTED_AFTER_CONFLICT;
+        }
+        let mut sessions: Vec<SessionId> = batch.entries.iter().filter_map(session_of).collect();
+        sessions.dedup();
+        self.put_back(batch.entries.into_iter().rev().map(|entry| entry.work).collect());
+        for session in sessions {
+            self.unblock(session);
+        }
+        self.batch_out_of_the_way(token);
+    }
+
+    fn too_large(&mut self, token: Token, reason: &str) {
+        let Some(batch) = self.batches.get(&token) else { return };
+        if batch.entries.len() > 1 {
+            let halves = self.limits.operations_max / 2;
+            self.limits.operations_max = halves.max(16);
+            self.limits.bytes_max = (self.limits.bytes_max / 2).max(64 * 1024);
+            tracing::warn!(reason, limits = ?self.limits, "etcd takes less in a txn");
+            self.plan_again(token, true);
+            return;
+        }
+        tracing::error!(reason, "request does not fit into one txn");
+        let session = batch.entries.first().and_then(session_of);
+        self.plan_again(token, true);
+        session.into_iter().for_each(|session| self.refuse_head(session));
+    }
+
+    /// The head of a session's queue does not fit into any txn.
+    pub(super) fn refuse_head(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        let Some(pending) = local.queue.pop_front() else { return };
+        self.outstanding -= 1;
+        match pending.work {
+            Work::Request(xid, operation) if operation != Operation::CloseSession => {
+                tracing::error!("a request does not fit into one etcd txn; see --max-txn-ops");
+                let outcome = Err(ErrorCode::MarshallingError);
+                self.reply(pending.connection, xid, outcome);
+                self.proceed(session);
+            }
+            work => {
+                let closer = match work {
+                    Work::Request(xid, _) => Some((pending.connection, xid)),
+                    _ => None,
+                };
+                local.blocked = true;
+                self.ending.insert(session, closer);
+                self.internal.push_back(Internal::Revoke(session));
+            }
+        }
+    }
+
+    /// Some put named a dead lease, and etcd does not say which.
+    fn check_leases(&mut self, token: Token) {
+        let Some(batch) = self.batches.get(&token) else { return };
+        let sessions: Vec<SessionId> = batch.entries.iter().filter_map(session_of).collect();
+        let mut leases = vec![self.settings.shim_lease];
+        for session in sessions {
+            leases.extend(self.locals.peek(session).map(|local| local.lease));
+        }
+        leases.dedup();
+        for lease in leases {
+            self.leases.asked(lease, self.now.monotonic);
+            self.command(StoreCommand::Renew(lease));
+        }
+    }
+
+    /// The stream has not decided in time: whoever is concerned is cut off, and fenced before
+    /// anything else is written for it.
+    pub(super) fn give_up(&mut self, token: Token) {
+        let Some(batch) = self.take_batch(token) else { return };
+        for entry in batch.entries {
+            match entry.work {
+                Carried::Session(session, pending) => self.cut_off(session, pending),
+                Carried::Internal(internal) => self.retry_internal(internal),
+            }
+        }
+        self.batch_out_of_the_way(token);
+    }
+
+    fn cut_off(&mut self, session: SessionId, pending: Pending) {
+        let Some(local) = self.locals.find(session) else {
+            self.drop_pending(pending);
+            return;
+        };
+        local.unsettled = true;
+        local.blocked = false;
+        let connection = local.connection.take();
+        let opening = matches!(pending.work, Work::Open);
+        let (keep, gone): (Vec<Pending>, Vec<Pending>) =
+            std::iter::once(pending).chain(local.queue.drain(..)).partition(|pending| {
+                matches!(pending.work, Work::Expire)
+            });
+        local.queue.extend(keep);
+        let lease = local.lease;
+        for pending in gone {
+            self.outstanding -= 1;
+            self.close(pending.connection);
+        }
+        connection.into_iter().for_each(|connection| self.close(connection));
+        if opening {
+            // Nobody knows the session's id; if its key comes to be, its lease ends it.
+            self.locals.remove(session);
+            self.leases.forget(lease);
+        } else {
+            self.proceed(session);
+        }
+    }
+
+    /// A planned outcome once its revision is applied.
+    fn settled(
+        &self,
+        outcome: Result<Body, ErrorCode>,
+        stat_of: Option<&Path>,
+    ) -> Result<Body, ErrorCode> {
+        let zxid = self.zxid();
+        let mut body = outcome?;
+        match &mut body {
+            Body::Stat(stat) => {
+                let node = stat_of.and_then(|path| self.replica.tree.find(path));
+                match node {
+                    Some(node) => *stat = node.record.stat(self.settings.offset),
+                    None => settle_stat(stat, zxid),
+                }
+            }
+            Body::PathStat(_, stat) => settle_stat(stat, zxid),
+            Body::Multi(results) => {
+                for result in results {
+                    if let MultiResult::Create2(_, stat) | MultiResult::SetData(stat) = result {
+                        settle_stat(stat, zxid);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(body)
+    }
+}
+
+fn session_of(entry: &Entry<Carried>) -> Option<SessionId> {
+    match &entry.work {
+        Carried::Session(session, _) => Some(*session),
+        Carried::Internal(_) => None,
+    }
+}
+
+fn settle_stat(stat: &mut Stat, zxid: Zxid) {
+    for field in [&mut stat.czxid, &mut stat.mzxid, &mut stat.pzxid] {
+        if *field == Zxid::PENDING.0 {
+            *field = zxid.0;
+        }
+    }
+}

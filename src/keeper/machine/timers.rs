@@ -1,0 +1,167 @@
+//! Time: what is due, and when to be asked again.
+
+use crate::keeper::acl::Identity;
+use crate::keeper::machine::{Keeper, Registration, SILENCE_MAX};
+use crate::keeper::request::{Body, ConnectionId, Operation, SessionId, Xid};
+use crate::keeper::sessions::{Pending, Work};
+use crate::keeper::time::Now;
+use crate::keeper::txn::{StoreCommand, Token};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often etcd is asked for a sign of life when no batch brings one.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// How often the stream is asked how far it is while somebody waits for it.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// No session is expired unless etcd was heard of so lately.
+const SILENCE_MAX_TO_EXPIRE: Duration = Duration::from_secs(2);
+
+/// The connection of things that no client asked for.
+const NOBODY: ConnectionId = ConnectionId(u64::MAX);
+
+impl Keeper {
+    /// Time has passed; call it when [`Self::poll_timeout`] is reached.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.now = now;
+        let at = now.monotonic;
+        if matches!(self.registration, Registration::RetryAt(due) if due <= at) && self.loaded {
+            self.register();
+        }
+        if at >= self.heartbeat_at {
+            self.heartbeat();
+        }
+        if self.barriers.needs_progress() && at >= self.progress_at {
+            self.progress_at = at + PROGRESS_EVERY;
+            self.command(StoreCommand::Progress);
+        }
+        let mut late: Vec<Token> =
+            self.unknown.iter().filter(|(_, due)| **due <= at).map(|(token, _)| *token).collect();
+        late.sort_unstable();
+        late.into_iter().for_each(|token| self.give_up(token));
+        self.renew_leases();
+        if self.silence() < SILENCE_MAX_TO_EXPIRE {
+            for session in self.locals.expired(at) {
+                self.expire(session);
+            }
+        }
+        self.internal_due();
+        if at >= self.nodes_checked_at + self.options.container_check_interval {
+            self.nodes_checked_at = at;
+            self.check_nodes();
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`] at the latest
+    /// ([`Now::monotonic`](crate::keeper::time::Now)).
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let registration = match self.registration {
+            Registration::RetryAt(due) if self.loaded => Some(due),
+            _ => None,
+        };
+        let progress = self.barriers.needs_progress().then_some(self.progress_at);
+        let held = (!self.ready.is_empty() && self.hold_until > self.now.monotonic)
+            .then_some(self.hold_until);
+        let expiry = if self.silence() < SILENCE_MAX_TO_EXPIRE {
+            self.locals.next_bucket()
+        } else {
+            None
+        };
+        [
+            Some(self.heartbeat_at),
+            Some(self.nodes_checked_at + self.options.container_check_interval),
+            registration,
+            progress,
+            held,
+            expiry,
+            self.barriers.retry_at().filter(|at| *at > self.now.monotonic),
+            self.unknown.values().min().copied(),
+            self.leases.next_due(),
+            self.next_internal(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn heartbeat(&mut self) {
+        self.heartbeat_at = self.now.monotonic + HEARTBEAT;
+        if self.loaded && self.silence() >= HEARTBEAT {
+            self.barriers.want();
+        }
+        self.answer_stuck_pings();
+        if self.silence() < self.options.session_timeout_min / 2 {
+            return;
+        }
+        let silence = self.silence();
+        let mut cut: Vec<ConnectionId> = self
+            .connections
+            .iter()
+            .filter(|(_, open)| !open.closed && open.session.is_some())
+            .filter(|(_, open)| silence >= (open.timeout / 2).min(SILENCE_MAX))
+            .map(|(connection, _)| *connection)
+            .collect();
+        cut.sort_unstable();
+        if !cut.is_empty() {
+            tracing::warn!(?silence, clients = cut.len(), "no word from etcd: cutting clients off");
+        }
+        cut.into_iter().for_each(|connection| self.close(connection));
+    }
+
+    /// A ping that stands behind a write that takes long is answered all the same: the client
+    /// counts the silence.
+    fn answer_stuck_pings(&mut self) {
+        let stuck: Vec<SessionId> = self
+            .locals
+            .iter()
+            .filter(|(_, local)| local.blocked && !local.queue.is_empty())
+            .map(|(session, _)| session)
+            .collect();
+        for session in stuck {
+            let Some(local) = self.locals.find(session) else { continue };
+            let is_ping = |pending: &Pending| {
+                matches!(pending.work, Work::Request(_, Operation::Ping))
+            };
+            let pings: Vec<ConnectionId> =
+                local.queue.iter().filter(|pending| is_ping(pending)).map(|p| p.connection).collect();
+            local.queue.retain(|pending| !is_ping(pending));
+            self.outstanding -= pings.len();
+            for connection in pings {
+                self.reply(connection, Xid::PING, Ok(Body::Empty));
+            }
+        }
+    }
+
+    fn renew_leases(&mut self) {
+        let now = self.now.monotonic;
+        let locals = &self.locals;
+        let due = self.leases.due(now, |session| {
+            locals.peek(session).is_some_and(|local| now < local.deadline)
+        });
+        for lease in due {
+            self.leases.asked(lease, now);
+            self.command(StoreCommand::Renew(lease));
+        }
+    }
+
+    fn expire(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        if local.ending {
+            return;
+        }
+        if !self.replica.sessions.contains_key(&session) {
+            // It never came to be.
+            if local.queue.is_empty() && !local.blocked {
+                self.locals.remove(session);
+            }
+            return;
+        }
+        local.ending = true;
+        let identities: Arc<[Identity]> = Arc::from([]);
+        local.queue.push_back(Pending { connection: NOBODY, identities, work: Work::Expire });
+        self.outstanding += 1;
+        self.proceed(session);
+    }
+}

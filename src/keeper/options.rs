@@ -1,0 +1,29 @@
+//! What the core is told once, checked by the caller.
+
+use std::time::Duration;
+
+/// What the core is told once.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// ZooKeeper's tick: the grain of session expiry.
+    pub tick: Duration,
+    /// The shortest session timeout granted.
+    pub session_timeout_min: Duration,
+    /// The longest session timeout granted.
+    pub session_timeout_max: Duration,
+    /// From which ids and passwords are drawn; it must be unpredictable.
+    pub seed: [u8; 32],
+    /// No other shim works on the same store, so the sessions found at the start are ours.
+    pub sole: bool,
+    /// TTL nodes are served (`extendedTypesEnabled`).
+    pub ttl_nodes: bool,
+    /// `user:base64(sha1(user:password))` of the super user (`superDigest`).
+    pub super_digest: Option<String>,
+    /// ACLs are stored and returned, but nothing is refused (`skipACL`).
+    pub skip_acl: bool,
+    /// Hard quotas are enforced (`enforceQuota`).
+    pub enforce_quota: bool,
+    /// How often containers and TTL nodes are looked through
+    /// (`znode.container.checkIntervalMs`).
+    pub container_check_interval: Duration,
+}

@@ -1,0 +1,252 @@
+//! The leases that this shim keeps alive, and the empty ones that wait for the next session.
+//!
+//! Granting a lease costs an entry in etcd's log and revoking one makes etcd write its database
+//! to disk at once; so a lease whose session has ended in a txn serves the next session.
+
+use crate::keeper::request::SessionId;
+use crate::keeper::txn::LeaseId;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+/// How long an empty lease is kept for the next session.
+const IDLE_FOR: Duration = Duration::from_secs(120);
+
+/// Empty leases of one TTL that are kept at most; more lapse.
+const IDLE_MAX: usize = 10_000;
+
+/// Whose lease it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A session's key and ephemerals are on it.
+    Session(SessionId),
+    /// Nothing is on it.
+    Idle {
+        /// When it may lapse.
+        until: Duration,
+    },
+    /// The shim's own keys are on it.
+    Shim,
+}
+
+#[derive(Debug)]
+struct Lease {
+    holder: Holder,
+    ttl: Duration,
+    interval: Duration,
+    renewed_at: Duration,
+    asked_at: Option<Duration>,
+    /// When it is due; an entry of the heap with another time is a leftover.
+    due_at: Duration,
+}
+
+/// See the file's text.
+#[derive(Debug, Default)]
+pub struct Leases {
+    leases: FxHashMap<LeaseId, Lease>,
+    due: BinaryHeap<Reverse<(Duration, LeaseId)>>,
+    idle: BTreeMap<Duration, Vec<LeaseId>>,
+}
+
+impl Leases {
+    /// A lease that was granted, or is known to run from `now`.
+    pub fn add(
+        &mut self,
+        lease: LeaseId,
+        holder: Holder,
+        ttl: Duration,
+        interval: Duration,
+        now: Duration,
+    ) {
+        let due_at = now + interval;
+        let known = Lease { holder, ttl, interval, renewed_at: now, asked_at: None, due_at };
+        self.leases.insert(lease, known);
+        self.due.push(Reverse((due_at, lease)));
+    }
+
+    /// As [`Self::add`], for a lease of which it is not known when it was renewed last: it counts
+    /// as stale and is due at once.
+    pub fn adopt(&mut self, lease: LeaseId, holder: Holder, interval: Duration, now: Duration) {
+        let known = Lease {
+            holder,
+            ttl: Duration::ZERO,
+            interval,
+            renewed_at: Duration::ZERO,
+            asked_at: None,
+            due_at: now,
+        };
+        self.leases.insert(lease, known);
+        self.due.push(Reverse((now, lease)));
+    }
+
+    /// An empty lease of this TTL that was renewed lately, for a session.
+    pub fn take(
+        &mut self,
+        ttl: Duration,
+        session: SessionId,
+        interval: Duration,
+        now: Duration,
+    ) -> Option<LeaseId> {
+        let idle = self.idle.get_mut(&ttl)?;
+        while let Some(id) = idle.pop() {
+            let Some(lease) = self.leases.get_mut(&id) else { continue };
+            if now.saturating_sub(lease.renewed_at) < lease.interval {
+                lease.holder = Holder::Session(session);
+                lease.interval = interval;
+                return Some(id);
+            }
+            self.leases.remove(&id);
+        }
+        None
+    }
+
+    /// The session on a lease has ended in a txn with a known outcome: nothing is on it.
+    pub fn give_back(&mut self, id: LeaseId, now: Duration) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let idle = self.idle.entry(lease.ttl).or_default();
+        if idle.len() < IDLE_MAX && lease.ttl > Duration::ZERO {
+            lease.holder = Holder::Idle { until: now + IDLE_FOR };
+            idle.push(id);
+        } else {
+            self.leases.remove(&id);
+        }
+    }
+
+    /// A lease is not kept any more.
+    pub fn forget(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+    }
+
+    /// Whose lease it is.
+    pub fn holder(&self, lease: LeaseId) -> Option<Holder> {
+        self.leases.get(&lease).map(|lease| lease.holder)
+    }
+
+    /// The TTL that a lease was last told to have.
+    pub fn ttl(&self, lease: LeaseId) -> Option<Duration> {
+        self.leases.get(&lease).map(|lease| lease.ttl).filter(|ttl| *ttl > Duration::ZERO)
+    }
+
+    /// How often a lease is renewed changes with its session's timeout.
+    pub fn change_interval(&mut self, lease: LeaseId, interval: Duration) {
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.interval = interval;
+        }
+    }
+
+    /// The lease was renewed less than one interval ago.
+    pub fn is_fresh(&self, lease: LeaseId, now: Duration) -> bool {
+        self.leases.get(&lease).is_some_and(|lease| {
+            lease.ttl > Duration::ZERO && now.saturating_sub(lease.renewed_at) < lease.interval
+        })
+    }
+
+    /// A renewal of this lease is sent now.
+    pub fn asked(&mut self, lease: LeaseId, now: Duration) {
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.asked_at.get_or_insert(now);
+        }
+    }
+
+    /// A renewal's answer: the TTL from when it was sent on; `None` if nothing was learnt.
+    pub fn renewed(&mut self, lease: LeaseId, ttl: Option<Duration>) {
+        let Some(lease) = self.leases.get_mut(&lease) else { return };
+        let asked_at = lease.asked_at.take();
+        if let (Some(ttl), Some(asked_at)) = (ttl, asked_at) {
+            lease.ttl = ttl;
+            lease.renewed_at = lease.renewed_at.max(asked_at);
+        }
+    }
+
+    /// The leases to renew now. `wanted` says of a session's lease whether the session still has
+    /// time; one that has none is left to lapse.
+    pub fn due(&mut self, now: Duration, wanted: impl Fn(SessionId) -> bool) -> Vec<LeaseId> {
+        let mut due = Vec::new();
+        while let Some(Reverse((at, id))) = self.due.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.due.pop();
+            let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.due_at == at) else {
+                continue;
+            };
+            let keep = match lease.holder {
+                Holder::Session(session) => wanted(session),
+                Holder::Idle { until } => now < until,
+                Holder::Shim => true,
+            };
+            if keep {
+                due.push(id);
+            } else if matches!(lease.holder, Holder::Idle { .. }) {
+                self.leases.remove(&id);
+                continue;
+            }
+            lease.due_at = now + lease.interval;
+            self.due.push(Reverse((lease.due_at, id)));
+        }
+        due
+    }
+
+    /// When [`Self::due`] should be asked next.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(8);
+    const INTERVAL: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn one_lease() -> Leases {
+        let mut leases = Leases::default();
+        leases.add(LeaseId(1), Holder::Session(SessionId(1)), TTL, INTERVAL, NOW);
+        leases
+    }
+
+    #[test]
+    fn a_lease_given_back_serves_the_next_session_of_its_class() {
+        let mut leases = one_lease();
+        leases.give_back(LeaseId(1), NOW);
+        assert_eq!(leases.take(2 * TTL, SessionId(2), INTERVAL, NOW), None);
+        assert_eq!(leases.take(TTL, SessionId(2), INTERVAL, NOW), Some(LeaseId(1)));
+        assert_eq!(leases.take(TTL, SessionId(3), INTERVAL, NOW), None);
+        assert_eq!(leases.holder(LeaseId(1)), Some(Holder::Session(SessionId(2))));
+    }
+
+    #[test]
+    fn an_idle_lease_that_was_not_renewed_is_not_handed_out() {
+        let mut leases = one_lease();
+        leases.give_back(LeaseId(1), NOW);
+        assert_eq!(leases.take(TTL, SessionId(2), INTERVAL, NOW + INTERVAL), None);
+    }
+
+    #[test]
+    fn renewals_go_on_until_nobody_wants_the_lease() {
+        let mut leases = one_lease();
+        assert_eq!(leases.due(NOW, |_| true), []);
+        assert_eq!(leases.due(NOW + INTERVAL, |_| true), [LeaseId(1)]);
+        assert_eq!(leases.due(NOW + 2 * INTERVAL, |_| false), []);
+        leases.give_back(LeaseId(1), NOW);
+        assert_eq!(leases.due(NOW + IDLE_FOR, |_| true), []);
+        assert_eq!(leases.holder(LeaseId(1)), None, "it lapses");
+    }
+
+    #[test]
+    fn a_renewal_counts_from_when_it_was_sent() {
+        let mut leases = one_lease();
+        let later = NOW + 2 * INTERVAL;
+        assert!(!leases.is_fresh(LeaseId(1), later));
+        leases.asked(LeaseId(1), later);
+        leases.renewed(LeaseId(1), None);
+        assert!(!leases.is_fresh(LeaseId(1), later), "no answer, no renewal");
+        leases.asked(LeaseId(1), later);
+        leases.renewed(LeaseId(1), Some(TTL));
+        assert!(leases.is_fresh(LeaseId(1), later));
+        assert!(!leases.is_fresh(LeaseId(1), later + INTERVAL));
+    }
+}

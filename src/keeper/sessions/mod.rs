@@ -1,0 +1,266 @@
+//! The sessions that this shim serves: their queues, their deadlines and their leases.
+//!
+//! ```text
+//!            open            traffic moves the deadline
+//! (absent) ───────▶ alive ◀──────────────┐
+//!    ▲        move ▲  │ └────────────────┘
+//!    │             │  │ close, or the deadline passes: key and ephemerals go in one txn,
+//!    │             │  ▼ or the end is marked and the lease revoked
+//!    └───────── moved away / ended
+//! ```
+
+pub mod leases;
+
+use crate::keeper::acl::Identity;
+use crate::keeper::request::{ConnectionId, Operation, SessionId, Xid};
+use crate::keeper::txn::LeaseId;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The third part of a timeout after which a lease is renewed, so that it outlives its owner by
+/// no less than the session's own deadline would.
+const RENEWALS_A_TIMEOUT: u32 = 3;
+
+/// Room for the way of a renewal to etcd, and for etcd's whole seconds.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
+
+/// How often the lease of a session is renewed.
+pub fn renewal_interval(timeout: Duration) -> Duration {
+    timeout / RENEWALS_A_TIMEOUT
+}
+
+/// The TTL class of a session's lease: the timeout, one interval and the margin, rounded up to
+/// four to seven times a power of two seconds, so that leases can be used again.
+pub fn lease_ttl(timeout: Duration) -> Duration {
+    let least = timeout + renewal_interval(timeout) + LEASE_MARGIN;
+    let seconds = least.as_secs() + u64::from(least.subsec_nanos() > 0);
+    let step = (seconds.next_power_of_two() / 8).max(1);
+    Duration::from_secs(seconds.div_ceil(step) * step)
+}
+
+/// The longest timeout that a lease of this TTL can carry.
+pub fn timeout_held(ttl: Duration) -> Duration {
+    ttl.saturating_sub(LEASE_MARGIN) * RENEWALS_A_TIMEOUT / (RENEWALS_A_TIMEOUT + 1)
+}
+
+/// Something that waits for its turn in a session.
+#[derive(Debug)]
+pub struct Pending {
+    /// Where the answer goes; nowhere if the connection is gone by then.
+    pub connection: ConnectionId,
+    /// What the connection was when this came.
+    pub identities: Arc<[Identity]>,
+    /// What it is.
+    pub work: Work,
+}
+
+/// See [`Pending`].
+#[derive(Debug)]
+pub enum Work {
+    /// A client's request.
+    Request(Xid, Operation),
+    /// The session itself is to be made.
+    Open,
+    /// A client comes (back) with the session's id and password. `rewrite`: the key is written
+    /// again, to move the session here or to fence off what is under way.
+    Attach {
+        /// See above.
+        rewrite: bool,
+    },
+    /// The deadline has passed.
+    Expire,
+}
+
+/// A session that this shim serves.
+#[derive(Debug)]
+pub struct Local {
+    /// The password, for a session that is not in etcd yet.
+    pub password: [u8; 16],
+    /// The negotiated timeout.
+    pub timeout: Duration,
+    /// When it expires; moved by the client's traffic and by nothing else.
+    pub deadline: Duration,
+    /// The client's connection to this shim.
+    pub connection: Option<ConnectionId>,
+    /// The lease of its key and its ephemerals.
+    pub lease: LeaseId,
+    /// What waits for its turn, in order.
+    pub queue: VecDeque<Pending>,
+    /// The head of the queue, or what was before it, waits for an answer from outside: a batch, a
+    /// barrier, a renewal.
+    pub blocked: bool,
+    /// It stands in the list of those that have a write to plan.
+    pub scheduled: bool,
+    /// Something that it wrote has an unknown outcome; the key must be written again before
+    /// anything else is.
+    pub unsettled: bool,
+    /// Its end is under way.
+    pub ending: bool,
+}
+
+impl Local {
+    /// A session that has no lease yet.
+    pub fn new(timeout: Duration, deadline: Duration) -> Self {
+        Self {
+            password: [0; 16],
+            timeout,
+            deadline,
+            connection: None,
+            lease: LeaseId::NONE,
+            queue: VecDeque::new(),
+            blocked: false,
+            scheduled: false,
+            unsettled: false,
+            ending: false,
+        }
+    }
+
+    /// Nothing stands between a read and its answer.
+    pub fn is_clear(&self) -> bool {
+        !self.blocked && self.queue.is_empty()
+    }
+}
+
+/// The sessions of this shim by id, and by when they may expire.
+///
+/// Every session is in exactly one bucket; the bucket is its deadline at some time in the past,
+/// so it is looked at early, never late. Source: `ExpiryQueue`.
+#[derive(Debug)]
+pub struct Locals {
+    sessions: FxHashMap<SessionId, Local>,
+    buckets: BTreeMap<Duration, Vec<SessionId>>,
+    tick: Duration,
+}
+
+impl Locals {
+    /// None yet.
+    pub fn new(tick: Duration) -> Self {
+        Self { sessions: FxHashMap::default(), buckets: BTreeMap::new(), tick }
+    }
+
+    /// The deadline of a session whose client spoke `now`: the end of the tick in which the
+    /// timeout ends. Source: `ExpiryQueue.roundToNextInterval`.
+    pub fn deadline(&self, now: Duration, timeout: Duration) -> Duration {
+        let tick = self.tick.as_millis().max(1);
+        let ticks = (now + timeout).as_millis() / tick + 1;
+        Duration::from_millis(u64::try_from(ticks * tick).unwrap_or(u64::MAX))
+    }
+
+    /// A session.
+    pub fn find(&mut self, session: SessionId) -> Option<&mut Local> {
+        self.sessions.get_mut(&session)
+    }
+
+    /// A session, to look at.
+    pub fn peek(&self, session: SessionId) -> Option<&Local> {
+        self.sessions.get(&session)
+    }
+
+    /// This shim serves a session from now on.
+    pub fn insert(&mut self, session: SessionId, local: Local) -> &mut Local {
+        self.buckets.entry(local.deadline).or_default().push(session);
+        self.sessions.entry(session).insert_entry(local).into_mut()
+    }
+
+    /// This shim does not serve a session any more.
+    pub fn remove(&mut self, session: SessionId) -> Option<Local> {
+        self.sessions.remove(&session)
+    }
+
+    /// The client of a session spoke.
+    pub fn touch(&mut self, session: SessionId, now: Duration) {
+        let Some(timeout) = self.peek(session).map(|local| local.timeout) else { return };
+        let deadline = self.deadline(now, timeout);
+        if let Some(local) = self.find(session) {
+            local.deadline = deadline;
+        }
+    }
+
+    /// No session expires before its whole timeout has passed once more: time during which
+    /// nothing was served does not count.
+    pub fn grant_full_timeouts(&mut self, now: Duration) {
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            self.touch(session, now);
+        }
+    }
+
+    /// The sessions whose deadline has passed, in order. Each is told once until its next
+    /// deadline.
+    pub fn expired(&mut self, now: Duration) -> Vec<SessionId> {
+        let mut expired = Vec::new();
+        while let Some(entry) = self.buckets.first_entry() {
+            if *entry.key() > now {
+                break;
+            }
+            for session in entry.remove() {
+                let Some(local) = self.sessions.get(&session) else { continue };
+                if local.deadline <= now {
+                    expired.push(session);
+                }
+                let again = local.deadline.max(now + self.tick);
+                self.buckets.entry(again).or_default().push(session);
+            }
+        }
+        expired.sort_unstable();
+        expired.dedup();
+        expired
+    }
+
+    /// When [`Self::expired`] should be asked next.
+    pub fn next_bucket(&self) -> Option<Duration> {
+        self.buckets.keys().next().copied()
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Local)> {
+        self.sessions.iter().map(|(session, local)| (*session, local))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_secs(2);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_deadline_lies_at_the_end_of_its_tick() {
+        let locals = Locals::new(TICK);
+        assert_eq!(locals.deadline(seconds(0), seconds(4)), seconds(6));
+        assert_eq!(locals.deadline(Duration::from_millis(1999), seconds(4)), seconds(6));
+        assert_eq!(locals.deadline(seconds(2), seconds(4)), seconds(8));
+    }
+
+    #[test]
+    fn a_session_that_was_touched_is_looked_at_again_later() {
+        let mut locals = Locals::new(TICK);
+        let id = SessionId(1);
+        locals.insert(id, Local::new(seconds(4), seconds(6)));
+        locals.touch(id, seconds(5));
+        assert_eq!(locals.expired(seconds(6)), []);
+        assert_eq!(locals.expired(seconds(9)), []);
+        assert_eq!(locals.expired(seconds(10)), [id]);
+        assert_eq!(locals.expired(seconds(11)), [], "told once");
+        assert_eq!(locals.expired(seconds(12)), [id], "and again while it is still there");
+        locals.remove(id);
+        assert_eq!(locals.expired(seconds(99)), []);
+    }
+
+    #[test]
+    fn a_lease_outlives_the_timeout_by_an_interval_and_the_margin() {
+        for (timeout_s, ttl_s) in [(2, 5), (4, 8), (10, 16), (30, 42), (40, 56), (60, 88)] {
+            let timeout = seconds(timeout_s);
+            let ttl = lease_ttl(timeout);
+            assert!(ttl >= timeout + renewal_interval(timeout) + LEASE_MARGIN, "{timeout:?}");
+            assert!(timeout_held(ttl) >= timeout, "{timeout:?}");
+            assert!(ttl <= seconds(ttl_s), "{timeout:?} gives {ttl:?}");
+        }
+    }
+}

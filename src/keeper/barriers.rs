@@ -47,9 +47,7 @@ impl<W> Barriers<W> {
 
     /// A read is wanted and may be sent.
     pub fn is_due(&self, now: Duration) -> bool {
-        self.under_way.is_none()
-            && (self.wanted || !self.next.is_empty())
-            && now >= self.not_before
+        self.under_way.is_none() && (self.wanted || !self.next.is_empty()) && now >= self.not_before
     }
 
     /// The read is sent.

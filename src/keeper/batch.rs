@@ -127,7 +127,11 @@ impl<W> Builder<W> {
                 self.groups.len() + 1 < half && guards <= half && writes <= half
             }
         };
-        if fits && bytes <= self.limits.bytes_max.max(plan_bytes(plan)) { Ok(()) } else { Err(Full) }
+        if fits && bytes <= self.limits.bytes_max.max(plan_bytes(plan)) {
+            Ok(())
+        } else {
+            Err(Full)
+        }
     }
 
     /// Take a planned request in. The caller has checked that it fits.
@@ -255,9 +259,10 @@ impl<W> Builder<W> {
 }
 
 fn plan_bytes(plan: &Plan) -> usize {
-    let written = plan.writes.iter().map(|(slot, write)| {
-        slot_bytes(slot) + write.value.as_ref().map_or(0, Bytes::len)
-    });
+    let written = plan
+        .writes
+        .iter()
+        .map(|(slot, write)| slot_bytes(slot) + write.value.as_ref().map_or(0, Bytes::len));
     written.sum::<usize>() + plan.guards.iter().map(|guard| slot_bytes(&guard.slot)).sum::<usize>()
 }
 

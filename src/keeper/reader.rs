@@ -137,9 +137,8 @@ impl Reader<'_> {
 
     fn multi(&self, tree: &mut Tree, operations: &[MultiReadOperation]) -> Body {
         let results = operations.iter().map(|operation| {
-            self.multi_operation(tree, operation).unwrap_or_else(|code| {
-                MultiResult::Error(Some(code))
-            })
+            self.multi_operation(tree, operation)
+                .unwrap_or_else(|code| MultiResult::Error(Some(code)))
         });
         Body::Multi(results.collect())
     }
@@ -177,12 +176,8 @@ mod tests {
     use super::*;
     use crate::keeper::tree::Kind;
 
-    const STRANGER: Reader<'_> = Reader {
-        session: SessionId(1),
-        identities: &[],
-        skip_acl: false,
-        offset: ZxidOffset(0),
-    };
+    const STRANGER: Reader<'_> =
+        Reader { session: SessionId(1), identities: &[], skip_acl: false, offset: ZxidOffset(0) };
 
     fn tree_with_closed_znode() -> Tree {
         let mut tree = Tree::new();

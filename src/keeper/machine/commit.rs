@@ -1,7 +1,7 @@
 //! Writes on their way out: what waits is planned and goes into the next batch.
 
-use crate::keeper::batch::{Builder, Claims, Full, Shape};
 use crate::keeper::batch::{BatchNumber, Limits};
+use crate::keeper::batch::{Builder, Claims, Full, Shape};
 use crate::keeper::keyspace::SessionValue;
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
@@ -21,8 +21,8 @@ const EPHEMERALS_A_CLOSE_MAX: usize = 60;
 
 /// What became of a session's run of writes.
 enum Run {
-    /// So many have joined.
-    Joined(usize),
+    /// Some have joined, or there was none.
+    Joined,
     /// None can join while this batch is under way.
     Behind(Token),
     /// None has joined; the next batch may have room.
@@ -84,7 +84,7 @@ impl Keeper {
                 continue;
             }
             match desk.take_run(session, local, &mut builder) {
-                Run::Joined(_) => {}
+                Run::Joined => {}
                 Run::Behind(token) => self.behind.entry(token).or_default().push(session),
                 Run::Next => again.push(session),
                 Run::Full => {
@@ -208,7 +208,7 @@ impl Desk<'_, '_> {
             }
         }
         local.blocked = joined > 0;
-        Run::Joined(joined)
+        Run::Joined
     }
 
     fn find_room(&self, plan: &Plan, builder: &mut Builder<Carried>) -> Result<(), Run> {

@@ -255,9 +255,10 @@ impl Keeper {
             self.find_lease(session, timeout);
             return;
         }
-        let waits = local.queue.front().is_some_and(|head| {
-            matches!(head.work, crate::keeper::sessions::Work::Attach { .. })
-        });
+        let waits = local
+            .queue
+            .front()
+            .is_some_and(|head| matches!(head.work, crate::keeper::sessions::Work::Attach { .. }));
         if waits && !gone && local.blocked {
             self.unblock(session);
         }

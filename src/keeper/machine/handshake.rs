@@ -2,13 +2,10 @@
 //!
 //! A session is refused only after a barrier: the "expired" of a tree that lags would be final.
 
-use crate::keeper::keyspace::SessionValue;
 use crate::keeper::machine::{GrantFor, Internal, Keeper, Waiter};
 use crate::keeper::request::{Connect, Connected, ConnectionId, Outgoing, SessionId};
 use crate::keeper::sessions::leases::Holder;
-use crate::keeper::sessions::{
-    self, Local, Pending, Work, lease_ttl, renewal_interval, timeout_held,
-};
+use crate::keeper::sessions::{Local, Pending, Work, lease_ttl, renewal_interval, timeout_held};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use bytes::Bytes;
@@ -243,22 +240,6 @@ impl Keeper {
     pub(super) fn refuse(&mut self, connection: ConnectionId) {
         self.send(connection, Outgoing::Connected(Connected::Refused));
         self.close(connection);
-    }
-
-    /// What etcd is to hold of a session.
-    pub(super) fn session_value(&self, session: SessionId, closing: bool) -> SessionValue {
-        let local = self.locals.peek(session);
-        let known = self.replica.sessions.get(&session);
-        let fallback = local.map_or([0; 16], |local| local.password);
-        SessionValue {
-            password: known.map_or(fallback, |record| record.value.password),
-            timeout: local
-                .map(|local| local.timeout)
-                .or(known.map(|record| record.value.timeout))
-                .unwrap_or(sessions::renewal_interval(Duration::ZERO)),
-            owner: self.settings.shim,
-            closing,
-        }
     }
 }
 

@@ -344,10 +344,9 @@ impl Keeper {
         local.blocked = false;
         let connection = local.connection.take();
         let opening = matches!(pending.work, Work::Open);
-        let (keep, gone): (Vec<Pending>, Vec<Pending>) =
-            std::iter::once(pending).chain(local.queue.drain(..)).partition(|pending| {
-                matches!(pending.work, Work::Expire)
-            });
+        let (keep, gone): (Vec<Pending>, Vec<Pending>) = std::iter::once(pending)
+            .chain(local.queue.drain(..))
+            .partition(|pending| matches!(pending.work, Work::Expire));
         local.queue.extend(keep);
         let lease = local.lease;
         for pending in gone {

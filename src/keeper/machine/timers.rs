@@ -64,11 +64,8 @@ impl Keeper {
         let progress = self.barriers.needs_progress().then_some(self.progress_at);
         let held = (!self.ready.is_empty() && self.hold_until > self.now.monotonic)
             .then_some(self.hold_until);
-        let expiry = if self.silence() < SILENCE_MAX_TO_EXPIRE {
-            self.locals.next_bucket()
-        } else {
-            None
-        };
+        let expiry =
+            if self.silence() < SILENCE_MAX_TO_EXPIRE { self.locals.next_bucket() } else { None };
         [
             Some(self.heartbeat_at),
             Some(self.nodes_checked_at + self.options.container_check_interval),
@@ -121,11 +118,14 @@ impl Keeper {
             .collect();
         for session in stuck {
             let Some(local) = self.locals.find(session) else { continue };
-            let is_ping = |pending: &Pending| {
-                matches!(pending.work, Work::Request(_, Operation::Ping))
-            };
-            let pings: Vec<ConnectionId> =
-                local.queue.iter().filter(|pending| is_ping(pending)).map(|p| p.connection).collect();
+            let is_ping =
+                |pending: &Pending| matches!(pending.work, Work::Request(_, Operation::Ping));
+            let pings: Vec<ConnectionId> = local
+                .queue
+                .iter()
+                .filter(|pending| is_ping(pending))
+                .map(|p| p.connection)
+                .collect();
             local.queue.retain(|pending| !is_ping(pending));
             self.outstanding -= pings.len();
             for connection in pings {
@@ -137,9 +137,9 @@ impl Keeper {
     fn renew_leases(&mut self) {
         let now = self.now.monotonic;
         let locals = &self.locals;
-        let due = self.leases.due(now, |session| {
-            locals.peek(session).is_some_and(|local| now < local.deadline)
-        });
+        let due = self
+            .leases
+            .due(now, |session| locals.peek(session).is_some_and(|local| now < local.deadline));
         for lease in due {
             self.leases.asked(lease, now);
             self.command(StoreCommand::Renew(lease));

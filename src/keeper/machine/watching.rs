@@ -158,8 +158,7 @@ impl Keeper {
         let Some(acl) = acl else { return true };
         let identities = self.connections.get(&connection).map(|open| &open.identities);
         self.settings.skip_acl
-            || identities
-                .is_some_and(|identities| acl::permits(acl, acl::perms::READ, identities))
+            || identities.is_some_and(|identities| acl::permits(acl, acl::perms::READ, identities))
     }
 }
 

@@ -83,13 +83,7 @@ impl Planner<'_, '_> {
         Ok((result, path))
     }
 
-    fn add_step(
-        &self,
-        steps: &mut Vec<Step>,
-        kind: StepKind,
-        path: Path,
-        before: Option<Record>,
-    ) {
+    fn add_step(&self, steps: &mut Vec<Step>, kind: StepKind, path: Path, before: Option<Record>) {
         let acl = match &before {
             Some(record) => record.acl.clone(),
             None => self.overlay.find(&path).and_then(|record| record.acl.clone()),

@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_lease_outlives_the_timeout_by_an_interval_and_the_margin() {
-        for (timeout_s, ttl_s) in [(2, 5), (4, 8), (10, 16), (30, 42), (40, 56), (60, 88)] {
+        for (timeout_s, ttl_s) in [(2, 5), (4, 8), (10, 16), (30, 48), (40, 56), (60, 96)] {
             let timeout = seconds(timeout_s);
             let ttl = lease_ttl(timeout);
             assert!(ttl >= timeout + renewal_interval(timeout) + LEASE_MARGIN, "{timeout:?}");

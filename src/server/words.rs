@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::driver::Stopped;
-use crate::keeper::Status;
+use crate::keeper::output::Status;
 use crate::keeper::request::{ConnectionId, SessionId};
 use crate::server::{Shared, environment, unix_ms};
 use crate::wire::four_letter::dump::{Bucket, dump};

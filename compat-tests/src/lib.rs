@@ -1,6 +1,6 @@
-//! What the compatibility tests share: servers to run against, real ones and ours, and the real
-//! clients that run against them.
-
-pub mod servers;
+//! What the compatibility tests share: servers to run against, real ones and ours, the real
+//! clients that run against them, and the conformance suite.
 
 pub mod clients;
+pub mod conformance;
+pub mod servers;

@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod outbox;
+pub mod running;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,86 +14,30 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::driver::clock::Clock;
 use crate::driver::outbox::Outbox;
+use crate::driver::running::Running;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, Request};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::keeper::{Keeper, Options, Output, SessionStatus, Status, WatchStatus};
-use crate::store::{Store, StoreError, StoreOptions};
+use crate::store::StoreOptions;
 
 /// How many inputs may wait for the driver; whoever has another one waits.
 const INPUTS_WAITING_MAX: usize = 1024;
-
-/// How many of the store's events may wait for the driver; then the store waits.
-const STORE_EVENTS_WAITING_MAX: usize = 1024;
 
 /// How many inputs are handed in before what they brought about is passed on to the
 /// connections, and before the clock is read again.
 const INPUTS_PER_BATCH_MAX: usize = 16;
 
-/// Opens the store, and starts the task that owns the core on it.
+/// Starts the task that owns the core, and opens the store for it meanwhile.
 ///
-/// # Errors
-/// The store cannot be opened.
-pub async fn run(options: Options, store: StoreOptions) -> Result<Running, StoreError> {
-    let (events, store_events) = mpsc::channel(STORE_EVENTS_WAITING_MAX);
-    let store = Arc::new(Store::open(store, events).await?);
-    let commands = Arc::clone(&store);
-    let send = move |command| commands.send(command);
-    let (driver, handle) = Driver::new(options, Clock::Boot, send, store_events);
-    Ok(Running { handle, store, task: tokio::spawn(driver.run()) })
-}
-
-/// A core at work on its store.
-#[derive(Debug)]
-pub struct Running {
-    handle: Handle,
-    store: Arc<Store>,
-    task: JoinHandle<()>,
-}
-
-/// Why a core cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// Its store is broken.
-    #[error(transparent)]
-    Store(StoreError),
-    /// The task ended, which it does only when something in it is wrong.
-    #[error("the core has ended by itself")]
-    Ended,
-}
-
-impl Running {
-    /// The way to the driver.
-    pub fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-
-    /// Waits until it cannot go on; only a new start can help then. Safe to cancel, and not to
-    /// be called again once it has returned.
-    pub async fn failed(&mut self) -> Failure {
-        tokio::select! {
-            biased;
-            error = self.store.failed() => Failure::Store(error),
-            _ = &mut self.task => Failure::Ended,
-        }
-    }
-
-    /// Ends the driver after what was handed in, then the store after what it was asked.
-    pub async fn stop(self) {
-        let Self { handle, store, task } = self;
-        if handle.send(Input::Shutdown).await.is_ok() {
-            // Whatever became of it, it holds the store no longer.
-            let _ = task.await;
-        }
-        if let Some(store) = Arc::into_inner(store) {
-            store.close().await;
-        }
-    }
+/// # Panics
+/// There is no tokio runtime around.
+pub fn run(options: Options, store: StoreOptions) -> Running {
+    Running::start(options, store)
 }
 
 /// Everything that can happen to the core.

@@ -58,12 +58,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("listen on {}", config.listen))?;
-    let opened = driver::run(config.keeper.clone(), config.store.clone());
-    let mut core = tokio::select! {
-        core = opened => core.context("open the store")?,
-        () = stopping.cancelled() => return Ok(()),
-    };
     announce(&config, &listener);
+    let mut core = driver::run(config.keeper, config.store);
     let serving = server::run(listener, config.server, core.handle(), stopping.clone());
     tokio::pin!(serving);
     let failure = tokio::select! {
@@ -71,7 +67,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         failure = core.failed() => Some(failure),
     };
     if let Some(failure) = failure {
-        tracing::error!(error = %failure, "nothing can be served any more");
         stopping.cancel();
         serving.await;
         core.stop().await;

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::mpsc as sync_mpsc;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::keeper::request::SessionId;
@@ -11,7 +12,7 @@ use crate::keeper::zxid::Zxid;
 
 type Commands = sync_mpsc::Receiver<StoreCommand>;
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         tick: Duration::from_secs(2),
         session_timeout_min: Duration::from_secs(4),

@@ -31,6 +31,8 @@ pub(super) struct Changes {
     told: Option<Told>,
     /// The events of a message that goes on in the next one.
     fragments: Vec<PbEvent>,
+    /// How many watches in a row were opened and have not told anything.
+    fruitless: u32,
 }
 
 /// **Invariant:** everything up to `revision` has been told, and nothing after it.
@@ -65,7 +67,16 @@ impl Changes {
         events: mpsc::Sender<StoreEvent>,
         asked: Arc<Notify>,
     ) -> Self {
-        Self { link, prefix, timeout, events, asked, told: None, fragments: Vec::new() }
+        Self {
+            link,
+            prefix,
+            timeout,
+            events,
+            asked,
+            told: None,
+            fragments: Vec::new(),
+            fruitless: 0,
+        }
     }
 
     /// Tells the history until nobody listens.
@@ -107,15 +118,21 @@ impl Changes {
             Some(told) => return Err(self.another_cluster(told, position.cluster)),
             None => self.load(connection).await?,
         };
-        let options = WatchOptions::new()
+        let mut options = WatchOptions::new()
             .with_range(self.prefix.range_end())
-            .with_start_revision(told.revision.0 + 1)
-            .with_fragment();
+            .with_start_revision(told.revision.0 + 1);
+        if self.fruitless >= FRUITLESS_MAX {
+            // There may be more to send at once than fits into one message of gRPC, 2 GiB. Only
+            // then: etcd's `sendFragments` takes time that grows with the square of the events
+            // in a fragment, seconds for a few ten thousand.
+            options = options.with_fragment();
+        }
         let mut watch = connection.watch.clone();
         let opening = watch.watch(self.prefix.own_key(), Some(options));
         let opened = tokio::time::timeout(self.timeout, opening).await;
         let opened = opened.map_err(|_| "no watch was opened".to_owned())?;
         let (requests, messages) = opened.map_err(|error| describe(&error))?.split();
+        self.fruitless = self.fruitless.saturating_add(1);
         self.drain(connection, requests, messages).await
     }
 
@@ -239,7 +256,8 @@ impl Changes {
         End::Reload
     }
 
-    async fn tell(&self, event: StoreEvent) -> Result<(), End> {
+    async fn tell(&mut self, event: StoreEvent) -> Result<(), End> {
+        self.fruitless = 0;
         self.events.send(event).await.map_err(|_| End::Closed)
     }
 }
@@ -247,6 +265,8 @@ impl Changes {
 /// A watch that was asked for progress and says nothing for so long is opened again.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const RESUME_PAUSE: Duration = Duration::from_millis(200);
+/// After so many watches that told nothing, messages are asked for in fragments.
+const FRUITLESS_MAX: u32 = 2;
 
 fn far_future() -> Instant {
     Instant::now() + Duration::from_secs(86_400)

@@ -65,8 +65,7 @@ impl Reader<'_> {
     async fn run(&mut self, connection: &Connection) -> Result<End, String> {
         let mut options = WatchOptions::new()
             .with_range(self.prefix.range_end())
-            .with_start_revision(self.since.0 + 1)
-            .with_fragment();
+            .with_start_revision(self.since.0 + 1);
         if connection.tells_progress() {
             options = options.with_filters([WatchFilterType::NoPut]);
         }

@@ -4,6 +4,7 @@
 
 use crate::keeper::keyspace::Slot;
 use crate::keeper::path;
+use crate::keeper::tree::quota::Usage;
 use crate::keeper::tree::{Path, Record, Tree};
 use rustc_hash::FxHashMap;
 
@@ -91,6 +92,25 @@ impl<'t> Overlay<'t> {
         change(&mut record);
         let path = self.share(path);
         self.put(path, Some(record));
+    }
+
+    /// What is planned for a subtree beyond what the tree holds: znodes and bytes.
+    pub fn planned_usage(&self, root: &str) -> Usage {
+        let mut planned = Usage::default();
+        for (path, record) in &self.nodes {
+            let inside = path
+                .strip_prefix(root)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            if inside {
+                let settled = self.tree.find(path).map(|node| node.record.usage());
+                let (before, after) =
+                    (settled.unwrap_or_default(), record.as_ref().map(Record::usage));
+                let after = after.unwrap_or_default();
+                planned.count += after.count - before.count;
+                planned.bytes += after.bytes - before.bytes;
+            }
+        }
+        planned
     }
 
     fn put(&mut self, path: Path, record: Option<Record>) {

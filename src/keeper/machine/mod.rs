@@ -162,6 +162,7 @@ impl Keeper {
         let settings = Settings {
             skip_acl: options.skip_acl,
             ttl_nodes: options.ttl_nodes,
+            enforce_quota: options.enforce_quota,
             offset: crate::keeper::zxid::ZxidOffset::default(),
             shim,
             shim_lease: LeaseId::NONE,

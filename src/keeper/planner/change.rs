@@ -6,9 +6,11 @@ use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Planner, Test};
 use crate::keeper::request::{Body, Check, Delete, SetAcl, SetData};
+use crate::keeper::tree::quota::Usage;
 use crate::keeper::tree::{self, Kind, Path, Record};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
+use bytes::Bytes;
 use jute::{Acl, Stat};
 use std::sync::Arc;
 
@@ -100,6 +102,11 @@ impl Planner<'_, '_> {
     pub(super) fn plan_set_data(&mut self, set: &SetData) -> Result<(Path, Stat), ErrorCode> {
         let (path, mut record) = self.check_changed(set.path.as_deref(), acl::perms::WRITE)?;
         self.guard(Slot::Node(path.clone()), Test::Unchanged(record.keys.node));
+        let length = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
+        let (after, before) = (length(&set.data), length(&record.data));
+        let bytes =
+            i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
+        self.check_quota(&path, Usage { count: 0, bytes })?;
         if set.version != ANY_VERSION && set.version != record.version {
             return Err(ErrorCode::BadVersion);
         }

@@ -7,9 +7,11 @@ use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Planner, Test};
 use crate::keeper::request::{Body, Create, CreateOpcode};
+use crate::keeper::tree::quota::{self, Usage};
 use crate::keeper::tree::{self, Keys, Kind, Path, Record};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
+use bytes::Bytes;
 use jute::{Acl, Stat, Text};
 use std::sync::Arc;
 
@@ -102,6 +104,9 @@ impl Planner<'_, '_> {
         }
         let acl = acl::normalize(create.acl.as_deref(), self.writer.identities)?;
         let (path, parent_path) = self.check_place(asked, mode.sequential)?;
+        let bytes = create.data.as_ref().map_or(0, Bytes::len);
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.check_quota(&path, Usage { count: 1, bytes })?;
         let kind = match mode.kind {
             ModeKind::Persistent => Kind::Persistent,
             ModeKind::Container => Kind::Container,
@@ -189,8 +194,13 @@ impl Planner<'_, '_> {
             self.write(Slot::Acl(path.clone()), Some(value), lease);
         }
         let now = self.writer.unix_ms;
-        let data = create.data.clone();
-        let value = NodeValue { data, kind, ctime: now, mtime: now, version: 0, birth };
+        // A statistics node is born with what its subtree holds, whatever the client wrote.
+        let data = match quota::subtree_of_stats(path) {
+            Some(root) => Some(Bytes::from(self.overlay.tree().usage(root).text())),
+            None => create.data.clone(),
+        };
+        let value =
+            NodeValue { data: data.clone(), kind, ctime: now, mtime: now, version: 0, birth };
         self.write(Slot::Node(path.clone()), Some(value.encode()), lease);
         if before.is_some() {
             let value = keyspace::encode_creates(0);
@@ -202,7 +212,7 @@ impl Planner<'_, '_> {
         self.write(Slot::Creates(parent_path.clone()), Some(value), LeaseId::NONE);
         let pending = |written: bool| if written { Revision::PENDING } else { Revision::NEVER };
         let record = Record {
-            data: create.data.clone(),
+            data,
             kind,
             ctime: now,
             mtime: now,

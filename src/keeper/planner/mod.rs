@@ -13,6 +13,7 @@ use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{ShimId, Slot};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::request::{Body, Operation, SessionId};
+use crate::keeper::tree::quota::{self, HardLimits, Usage};
 use crate::keeper::tree::{Path, Record};
 use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::{Revision, ZxidOffset};
@@ -99,6 +100,8 @@ pub struct Settings {
     pub skip_acl: bool,
     /// See [`crate::keeper::Options`].
     pub ttl_nodes: bool,
+    /// See [`crate::keeper::Options`].
+    pub enforce_quota: bool,
     /// How revisions become zxids.
     pub offset: ZxidOffset,
     /// This shim.
@@ -177,7 +180,7 @@ impl<'p, 't> Planner<'p, 't> {
                 Body::Stat(stat)
             }),
             Operation::SetAcl(set) => self.plan_set_acl(set),
-            Operation::Multi(operations) => Ok(self.plan_multi(operations)),
+            Operation::Multi(operations) => self.plan_multi(operations),
             other => unreachable!("{other:?} is not a write"),
         };
         if outcome.is_err() {
@@ -220,6 +223,24 @@ impl<'p, 't> Planner<'p, 't> {
     /// Guard that a znode still has the ACL that was looked at.
     fn guard_acl(&mut self, path: &Path, record_acl: Revision) {
         self.guard(Slot::Acl(path.clone()), Test::Unchanged(record_acl));
+    }
+
+    /// Hard limits hold for the deepest subtree with a quota. The verdict comes from the tree and
+    /// is not proved: two shims may together exceed a limit. Source: `ZooKeeperServer.checkQuota`.
+    fn check_quota(&self, path: &str, change: Usage) -> Result<(), ErrorCode> {
+        if !self.settings.enforce_quota {
+            return Ok(());
+        }
+        let tree = self.overlay.tree();
+        let Some((root, usage)) = tree.quotas().deepest(path) else { return Ok(()) };
+        let limits = self.overlay.find(&quota::limits_of(root));
+        let text = limits.and_then(|limits| limits.data.as_deref()).unwrap_or_default();
+        let limits = HardLimits::parse(text).map_err(|_| ErrorCode::MarshallingError)?;
+        let planned = self.overlay.planned_usage(root);
+        let exceeds = |limit: i64, now: i64, more: i64| limit > -1 && now + more > limit;
+        let count = exceeds(limits.count, usage.count + planned.count, change.count);
+        let bytes = exceeds(limits.bytes, usage.bytes + planned.bytes, change.bytes);
+        if (change.count > 0 && count) || bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
     }
 
     fn guard_absent(&mut self, path: &str) {

@@ -11,23 +11,25 @@ use crate::keeper::zxid::Revision;
 use rustc_hash::FxHashMap;
 
 impl Planner<'_, '_> {
-    /// Each operation sees the earlier ones. The first that fails takes all of them back.
-    pub(super) fn plan_multi(&mut self, operations: &[MultiOperation]) -> Body {
+    /// Each operation sees the earlier ones. The first that fails takes all of them back; one that
+    /// refers to nothing takes the results back as well.
+    pub(super) fn plan_multi(&mut self, operations: &[MultiOperation]) -> Result<Body, ErrorCode> {
         let mark = self.overlay.mark();
         let mut results = Vec::with_capacity(operations.len());
         let mut steps = Vec::new();
         for operation in operations {
             match self.plan_operation(operation, &mut steps) {
                 Ok(result) => results.push(result),
+                Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
                 Err(code) => {
                     self.overlay.roll_back(mark);
                     self.plan.writes.clear();
-                    return Body::Multi(failed(operations.len(), results.len(), code));
+                    return Ok(Body::Multi(failed(operations.len(), results.len(), code)));
                 }
             }
         }
         self.keep_net_result(steps);
-        Body::Multi(results)
+        Ok(Body::Multi(results))
     }
 
     fn plan_operation(

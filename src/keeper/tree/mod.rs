@@ -2,9 +2,12 @@
 //!
 //! The tree only keeps; who may change it, and when, is `replica`'s business.
 
+pub mod quota;
+
 use crate::keeper::acl::perms;
 use crate::keeper::path;
 use crate::keeper::request::{Names, SessionId};
+use crate::keeper::tree::quota::{Quotas, Usage};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::{Bytes, BytesMut};
@@ -136,6 +139,12 @@ impl Record {
         }
     }
 
+    /// What it counts for in a quota.
+    pub fn usage(&self) -> Usage {
+        let bytes = self.data.as_ref().map_or(0, Bytes::len);
+        Usage { count: 1, bytes: i64::try_from(bytes).unwrap_or(i64::MAX) }
+    }
+
     fn size(&self, path: &str) -> u64 {
         (path.len() + self.data.as_ref().map_or(0, Bytes::len)) as u64
     }
@@ -190,6 +199,7 @@ pub struct Tree {
     expirable: PathSet,
     data_size: u64,
     ephemeral_count: usize,
+    quotas: Quotas,
 }
 
 impl Default for Tree {
@@ -208,6 +218,7 @@ impl Tree {
             expirable: PathSet::default(),
             data_size: 0,
             ephemeral_count: 0,
+            quotas: Quotas::default(),
         };
         let root = Box::new(Znode {
             record: Record::blank(Kind::Persistent),
@@ -245,9 +256,13 @@ impl Tree {
     /// Change a znode's record by `change`, if the znode exists. Its kind may not change.
     pub fn update(&mut self, path: &str, change: impl FnOnce(&mut Record)) -> bool {
         let Some(node) = self.nodes.get_mut(path) else { return false };
-        let before = node.record.size(path);
+        let before = node.record.usage().bytes;
         change(&mut node.record);
-        self.data_size = self.data_size - before + node.record.size(path);
+        let bytes = node.record.usage().bytes - before;
+        self.data_size = self.data_size.saturating_add_signed(bytes);
+        if bytes != 0 {
+            self.track(path, Usage { count: 0, bytes });
+        }
         true
     }
 
@@ -275,9 +290,14 @@ impl Tree {
             }
             Kind::Persistent => {}
         }
+        let usage = record.usage();
         let node = Box::new(Znode { record, children: None, names: None });
-        let before = self.nodes.insert(path, node);
+        let before = self.nodes.insert(path.clone(), node);
         assert!(before.is_none(), "a znode is created where one is");
+        self.track(&path, usage);
+        if path.starts_with(QUOTA) {
+            self.quota_node_inserted(&path);
+        }
     }
 
     /// Take a znode out. `None` if it is missing.
@@ -308,12 +328,22 @@ impl Tree {
             }
         }
         self.expirable.swap_remove(&path);
+        let usage = node.record.usage();
+        self.track(&path, Usage { count: -usage.count, bytes: -usage.bytes });
+        if path.starts_with(QUOTA) {
+            self.quota_node_removed(&path);
+        }
         Some(node.record)
     }
 
     /// The ephemerals of a session.
     pub fn ephemerals(&self, session: SessionId) -> impl Iterator<Item = &Path> {
         self.ephemerals.get(&session).into_iter().flatten()
+    }
+
+    /// The subtrees with limits.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Containers and TTL nodes.

@@ -1,0 +1,212 @@
+//! Quotas: what a subtree holds, and what it may hold. Source: `DataTree.updateQuotaStat`,
+//! `StatsTrack`, `ZooKeeperServer.checkQuota`.
+//!
+//! The figures follow from the tree alone, so that every replica has the same: with one quota
+//! inside another both count, where the real server counts the inner one only.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::keeper::path;
+use crate::keeper::tree::{Path, QUOTA, Tree};
+
+const LIMITS: &str = "/zookeeper_limits";
+const STATS: &str = "/zookeeper_stats";
+
+/// What a subtree holds, its root included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Znodes.
+    pub count: i64,
+    /// Bytes of data.
+    pub bytes: i64,
+}
+
+impl Usage {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+
+    /// As the statistics node shows it.
+    pub fn text(self) -> String {
+        format!("count={},bytes={}", self.count, self.bytes)
+    }
+}
+
+/// What must not be exceeded; -1 is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HardLimits {
+    /// Znodes.
+    pub count: i64,
+    /// Bytes of data.
+    pub bytes: i64,
+}
+
+/// The text of a limits node has no such form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
+impl HardLimits {
+    /// Read a limits node's text: `key=value` pairs, parted by `,` or `;`; what is missing is -1.
+    pub fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+        let text = std::str::from_utf8(text).map_err(|_| Unreadable)?;
+        let mut limits = Self { count: -1, bytes: -1 };
+        for pair in text.split([',', ';']).map(|pair| pair.trim_end_matches('=')) {
+            if pair.is_empty() {
+                continue;
+            }
+            let (key, value) = pair.split_once('=').ok_or(Unreadable)?;
+            let value: i64 = value.trim().parse().map_err(|_| Unreadable)?;
+            match key.trim() {
+                "countHardLimit" => limits.count = value,
+                "byteHardLimit" => limits.bytes = value,
+                _ => {}
+            }
+        }
+        Ok(limits)
+    }
+}
+
+/// The subtrees with a limits node, and what they hold.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    active: BTreeMap<Path, Usage>,
+}
+
+impl Quotas {
+    /// The root of the deepest subtree with a quota that a path lies in, and what it holds.
+    pub fn deepest(&self, path: &str) -> Option<(&Path, Usage)> {
+        if self.active.is_empty() {
+            return None;
+        }
+        std::iter::once(path)
+            .chain(path::ancestors(path))
+            .find_map(|root| self.active.get_key_value(root))
+            .map(|(root, usage)| (root, *usage))
+    }
+}
+
+/// The subtree that a limits node is about. A quota on the root is ignored, and one that names no
+/// subtree, which stops the real server, too.
+fn subtree_of<'p>(node: &'p str, name: &str) -> Option<&'p str> {
+    let root = node.strip_prefix(QUOTA)?.strip_suffix(name)?;
+    (root.len() > 1).then_some(root)
+}
+
+/// The subtree whose statistics a znode shows, if it is such a znode.
+pub fn subtree_of_stats(node: &str) -> Option<&str> {
+    subtree_of(node, STATS)
+}
+
+/// Where the limits of a subtree stand.
+pub fn limits_of(root: &str) -> String {
+    format!("{QUOTA}{root}{LIMITS}")
+}
+
+impl Tree {
+    /// What a subtree holds.
+    pub fn usage(&self, root: &str) -> Usage {
+        let mut usage = Usage::default();
+        let mut open = vec![root];
+        while let Some(path) = open.pop() {
+            let Some(node) = self.nodes.get(path) else { continue };
+            usage.add(node.record.usage());
+            open.extend(node.children().map(|child| &**child));
+        }
+        usage
+    }
+
+    /// A znode came (or went, if the change is negative), or its data changed.
+    pub(super) fn track(&mut self, path: &str, change: Usage) {
+        if self.quotas.active.is_empty() {
+            return;
+        }
+        for root in std::iter::once(path).chain(path::ancestors(path)) {
+            if let Some(usage) = self.quotas.active.get_mut(root) {
+                usage.add(change);
+                let usage = *usage;
+                self.show(root, usage);
+            }
+        }
+    }
+
+    /// A znode of the quota tree came.
+    pub(super) fn quota_node_inserted(&mut self, path: &str) {
+        if let Some(root) = subtree_of(path, LIMITS) {
+            let usage = self.usage(root);
+            self.quotas.active.insert(root.into(), usage);
+            self.show(root, usage);
+        }
+    }
+
+    /// A znode of the quota tree went.
+    pub(super) fn quota_node_removed(&mut self, path: &str) {
+        if let Some(root) = subtree_of(path, LIMITS) {
+            self.quotas.active.remove(root);
+        }
+    }
+
+    /// Write a subtree's statistics into their znode: its data and nothing else.
+    fn show(&mut self, root: &str, usage: Usage) {
+        let node = format!("{QUOTA}{root}{STATS}");
+        if let Some(node) = self.nodes.get_mut(node.as_str()) {
+            node.record.data = Some(Bytes::from(usage.text()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::tree::{Kind, Record};
+
+    fn with_data(data: &'static str) -> Record {
+        Record {
+            data: Some(Bytes::from_static(data.as_bytes())),
+            ..Record::blank(Kind::Persistent)
+        }
+    }
+
+    fn stats(tree: &Tree) -> Option<Bytes> {
+        tree.find("/zookeeper/quota/q/zookeeper_stats").and_then(|node| node.record.data.clone())
+    }
+
+    #[test]
+    fn statistics_follow_the_subtree_while_it_has_limits() {
+        let mut tree = Tree::new();
+        tree.insert("/q".into(), with_data(""));
+        tree.insert("/zookeeper/quota/q".into(), with_data(""));
+        tree.insert("/zookeeper/quota/q/zookeeper_stats".into(), with_data("whatever"));
+        tree.insert("/zookeeper/quota/q/zookeeper_limits".into(), with_data("count=2,bytes=-1"));
+        tree.insert("/q/a".into(), with_data("12345"));
+        tree.insert("/qa".into(), with_data("12345"));
+        assert_eq!(stats(&tree), Some("count=2,bytes=5".into()));
+        tree.update("/q/a", |record| record.data = None);
+        assert_eq!(stats(&tree), Some("count=2,bytes=0".into()));
+        tree.remove("/q/a");
+        assert_eq!(stats(&tree), Some("count=1,bytes=0".into()));
+        tree.remove("/zookeeper/quota/q/zookeeper_limits");
+        tree.insert("/q/b".into(), with_data("1"));
+        assert_eq!(stats(&tree), Some("count=1,bytes=0".into()), "nobody tracks any more");
+    }
+
+    #[test]
+    fn limits_are_read_as_the_tools_write_them() {
+        let parse = |text: &str| HardLimits::parse(text.as_bytes());
+        let both = "count=2,bytes=-1=;byteHardLimit=10;countHardLimit=3";
+        assert_eq!(parse(both), Ok(HardLimits { count: 3, bytes: 10 }));
+        assert_eq!(parse("count=5,bytes=6"), Ok(HardLimits { count: -1, bytes: -1 }));
+        assert_eq!(parse("count=x"), Err(Unreadable));
+        assert_eq!(parse("nonsense"), Err(Unreadable));
+    }
+
+    #[test]
+    fn limits_without_a_subtree_are_ignored() {
+        let mut tree = Tree::new();
+        tree.insert("/zookeeper/quota/zookeeper_limits".into(), with_data("count=1,bytes=1"));
+        tree.insert("/a".into(), with_data(""));
+        assert!(tree.quotas().deepest("/a").is_none());
+    }
+}

@@ -5,7 +5,7 @@
 
 use crate::keeper::keyspace::{self, ShimId, Slot};
 use crate::keeper::overlay::RequestIndex;
-use crate::keeper::planner::{Guard, Plan, Writes};
+use crate::keeper::planner::{Guard, Plan, Write, Writes};
 use crate::keeper::request::SessionId;
 use crate::keeper::txn::{Key, LeaseId, Op, Token, Txn};
 use bytes::Bytes;
@@ -65,7 +65,16 @@ pub struct Entry<W> {
 struct Group {
     guards: IndexSet<Guard, FxBuildHasher>,
     writes: Writes,
+    /// Written if the guards do not hold.
+    claims: Vec<Slot>,
     merged_into: Option<usize>,
+}
+
+impl Group {
+    fn claim_ops(&self, lease: LeaseId) -> Vec<Op> {
+        let claim = |slot: &Slot| Op::Put { key: slot.key(), value: Bytes::new(), lease };
+        self.claims.iter().map(claim).collect()
+    }
 }
 
 /// A batch in the making.
@@ -179,6 +188,7 @@ impl<W> Builder<W> {
                     self.groups[*other].merged_into = Some(*first);
                     self.groups[*first].guards.extend(taken.guards);
                     self.groups[*first].writes.extend(taken.writes);
+                    self.groups[*first].claims.extend(taken.claims);
                 }
                 *first
             }
@@ -194,6 +204,18 @@ impl<W> Builder<W> {
             group = into;
         }
         group
+    }
+
+    /// The request that joined last claims these keys if its group conflicts once more; if it
+    /// does not, its claims go.
+    pub fn claim(&mut self, claims: Vec<Slot>, lease: LeaseId) {
+        let Some(entry) = self.entries.last() else { return };
+        let group = self.root(entry.group);
+        for slot in claims {
+            self.groups[group].writes.insert(slot.clone(), Write { value: None, lease });
+            self.groups[group].claims.push(slot);
+            self.writes += 1;
+        }
     }
 
     /// Close the batch: the txn, and what is to be remembered of it.
@@ -214,8 +236,8 @@ impl<W> Builder<W> {
             guarded.extend(group.guards.iter().map(|guard| guard.slot.clone()));
         }
         let mut txn = match self.shape {
-            Shape::Flat => self.flat_txn(),
-            Shape::Nested => self.nested_txn(),
+            Shape::Flat => self.flat_txn(number.lease),
+            Shape::Nested => self.nested_txn(number.lease),
         };
         if writes_anything {
             txn.then.push(number_put);
@@ -232,26 +254,27 @@ impl<W> Builder<W> {
         (txn, batch)
     }
 
-    fn flat_txn(&self) -> Txn {
+    fn flat_txn(&self, lease: LeaseId) -> Txn {
         let Some(group) = self.groups.first() else { return Txn::default() };
+        let otherwise = group.claim_ops(lease);
         let compares: Vec<_> = group.guards.iter().map(Guard::compare).collect();
         let ops: Vec<Op> = group.writes.iter().map(|(slot, write)| write.op(slot)).collect();
         if ops.len() < self.limits.operations_max {
-            return Txn { compares, then: ops, otherwise: Vec::new() };
+            return Txn { compares, then: ops, otherwise };
         }
         let width = compares.len().max(self.limits.operations_max / 2);
         let size = self.limits.operations_max.saturating_sub(width).max(1);
         let nested = |ops: &[Op]| Op::Txn(Txn { then: ops.to_vec(), ..Txn::default() });
-        Txn { compares, then: ops.chunks(size).map(nested).collect(), otherwise: Vec::new() }
+        Txn { compares, then: ops.chunks(size).map(nested).collect(), otherwise }
     }
 
-    fn nested_txn(&self) -> Txn {
+    fn nested_txn(&self, lease: LeaseId) -> Txn {
         let mut then = Vec::new();
         for group in self.groups.iter().filter(|group| group.merged_into.is_none()) {
             then.push(Op::Txn(Txn {
                 compares: group.guards.iter().map(Guard::compare).collect(),
                 then: group.writes.iter().map(|(slot, write)| write.op(slot)).collect(),
-                otherwise: Vec::new(),
+                otherwise: group.claim_ops(lease),
             }));
         }
         Txn { compares: Vec::new(), then, otherwise: Vec::new() }
@@ -273,6 +296,7 @@ fn slot_bytes(slot: &Slot) -> usize {
         Slot::Node(path) | Slot::Creates(path) | Slot::Acl(path) | Slot::Pzxid(path) => {
             path.len() + OVERHEAD
         }
+        Slot::Claim(slot, _) => slot_bytes(slot) + OVERHEAD,
         Slot::Session(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => OVERHEAD,
     }
 }
@@ -334,7 +358,9 @@ impl<W> Batch<W> {
             return self.entries.iter().map(|_| Fate::Done).collect();
         }
         let mut of_group: FxHashMap<usize, bool> = FxHashMap::default();
-        for (slot, group) in &self.written {
+        // A claim may be written in either branch.
+        let decisive = self.written.iter().filter(|(slot, _)| !matches!(slot, Slot::Claim(..)));
+        for (slot, group) in decisive {
             let done = of_group.entry(*group).or_default();
             *done = *done || contains(&slot.key());
         }

@@ -40,6 +40,8 @@ pub enum Slot {
     Steps(ShimId, u64),
     /// `x<shim>`: the number of the shim's last batch.
     Batch(ShimId),
+    /// `w<key>/<shim>`: an advisory claim on a key that the shim has lost too often.
+    Claim(Box<Slot>, ShimId),
     /// `meta`.
     Meta,
 }
@@ -61,6 +63,12 @@ impl Slot {
             Self::Session(session) => tagged(b's', &format!("{:016x}", session.0)),
             Self::Steps(shim, group) => tagged(b'x', &format!("{:016x}/{group:016x}", shim.0)),
             Self::Batch(shim) => tagged(b'x', &format!("{:016x}", shim.0)),
+            Self::Claim(slot, shim) => {
+                let mut key = BytesMut::from(&b"w"[..]);
+                key.put_slice(&slot.key());
+                key.put_slice(format!("/{:016x}", shim.0).as_bytes());
+                key.freeze()
+            }
             Self::Meta => Bytes::from_static(META),
         }
     }
@@ -83,6 +91,10 @@ impl Slot {
                 Some((shim, group)) => Self::Steps(ShimId(hex(shim)?), hex(group)?),
                 None => Self::Batch(ShimId(hex(rest)?)),
             },
+            b'w' => {
+                let (slot, shim) = rest.rsplit_once('/')?;
+                Self::Claim(Box::new(Self::parse(slot.as_bytes())?), ShimId(hex(shim)?))
+            }
             _ => return None,
         })
     }
@@ -406,6 +418,7 @@ mod tests {
             Slot::Session(SessionId(0x7fff_0000_0000_0001)),
             Slot::Steps(ShimId(u64::MAX), 7),
             Slot::Batch(ShimId(1)),
+            Slot::Claim(Box::new(Slot::Creates("/a/b".into())), ShimId(9)),
             Slot::Meta,
         ];
         for slot in slots {

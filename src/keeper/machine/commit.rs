@@ -2,7 +2,7 @@
 
 use crate::keeper::batch::{BatchNumber, Limits};
 use crate::keeper::batch::{Builder, Claims, Full, Shape};
-use crate::keeper::keyspace::SessionValue;
+use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
@@ -10,6 +10,9 @@ use crate::keeper::replica::Replica;
 use crate::keeper::request::{Operation, SessionId};
 use crate::keeper::sessions::{Local, Pending, Work};
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
+use crate::keeper::zxid::Revision;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// Batches under way at most. More would make each smaller, and a put in a small batch costs
 /// etcd several times what it costs in a large one.
@@ -19,12 +22,20 @@ const IN_FLIGHT_MAX: usize = 3;
 /// the lease.
 const EPHEMERALS_A_CLOSE_MAX: usize = 60;
 
+/// After so many conflicts in a row a request claims the keys that it writes.
+const CONFLICTS_BEFORE_CLAIM: u32 = 2;
+
+/// How long a claim holds others back at most.
+const CLAIM_HOLDS: Duration = Duration::from_millis(50);
+
 /// What became of a session's run of writes.
 enum Run {
     /// Some have joined, or there was none.
     Joined,
     /// None can join while this batch is under way.
     Behind(Token),
+    /// None can join before this time, unless a claim goes.
+    Held(Duration),
     /// None has joined; the next batch may have room.
     Next,
     /// None has joined, and the batch is full.
@@ -40,6 +51,8 @@ struct Desk<'d, 't> {
     settings: &'d Settings,
     claims: &'d Claims,
     limits: Limits,
+    claims_seen: &'d FxHashMap<(Slot, ShimId), Duration>,
+    now: Duration,
     unix_ms: i64,
 }
 
@@ -75,6 +88,8 @@ impl Keeper {
             settings: &self.settings,
             claims: &self.claims,
             limits: self.limits,
+            claims_seen: &self.claims_seen,
+            now: self.now.monotonic,
             unix_ms: self.now.unix_ms,
         };
         while let Some(session) = self.ready.pop_front() {
@@ -85,6 +100,7 @@ impl Keeper {
             }
             match desk.take_run(session, local, &mut builder) {
                 Run::Joined => {}
+                Run::Held(until) => self.held.push((until, session)),
                 Run::Behind(token) => self.behind.entry(token).or_default().push(session),
                 Run::Next => again.push(session),
                 Run::Full => {
@@ -139,6 +155,8 @@ impl Keeper {
             settings: &self.settings,
             claims: &self.claims,
             limits: self.limits,
+            claims_seen: &self.claims_seen,
+            now: self.now.monotonic,
             unix_ms: self.now.unix_ms,
         };
         for _ in 0..self.internal.len() {
@@ -188,6 +206,8 @@ impl Desk<'_, '_> {
             let Some(plan) = self.plan(session, local, head, builder.next_index()) else { break };
             let obstacle = if let Some(token) = self.claims.in_the_way(&plan) {
                 Some(Run::Behind(token))
+            } else if let Some(until) = self.held_until(&plan) {
+                Some(Run::Held(until))
             } else if plan.must_wait {
                 Some(Run::Next)
             } else {
@@ -201,7 +221,13 @@ impl Desk<'_, '_> {
                 break;
             }
             let Some(pending) = local.queue.pop_front() else { break };
+            let claims = if pending.conflicts >= CONFLICTS_BEFORE_CLAIM {
+                claimable(&plan, self.settings.shim)
+            } else {
+                Vec::new()
+            };
             builder.join(Some(session), Carried::Session(session, pending), plan);
+            builder.claim(claims, self.settings.shim_lease);
             joined += 1;
             if alone {
                 break;
@@ -209,6 +235,27 @@ impl Desk<'_, '_> {
         }
         local.blocked = joined > 0;
         Run::Joined
+    }
+
+    /// Another shim that has lost a key too often goes first, for a while. Of two claims the
+    /// older one counts.
+    fn held_until(&self, plan: &Plan) -> Option<Duration> {
+        if self.replica.claims.is_empty() {
+            return None;
+        }
+        plan.writes
+            .keys()
+            .filter_map(|slot| {
+                let claims = self.replica.claims.get(slot)?;
+                let ours = claims.get(&self.settings.shim).copied().unwrap_or(Revision::PENDING);
+                let (first, _) = claims
+                    .iter()
+                    .filter(|(_, created)| **created < ours)
+                    .min_by_key(|(_, created)| **created)?;
+                let seen = self.claims_seen.get(&(slot.clone(), *first))?;
+                Some(*seen + CLAIM_HOLDS).filter(|until| *until > self.now)
+            })
+            .max()
     }
 
     fn find_room(&self, plan: &Plan, builder: &mut Builder<Carried>) -> Result<(), Run> {
@@ -279,6 +326,12 @@ impl Desk<'_, '_> {
                 let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
                 planner.plan_pzxid(path, *deleted)
             }
+            Internal::Meta => {
+                if self.replica.has_meta {
+                    return None;
+                }
+                Some(Planner::new(&mut self.overlay, self.settings, writer, request).plan_meta())
+            }
             Internal::Revoke(session) => {
                 let record = self.replica.sessions.get(session)?;
                 let fence = SessionFence {
@@ -293,6 +346,15 @@ impl Desk<'_, '_> {
             }
         }
     }
+}
+
+/// The keys of a plan that others may be after as well.
+fn claimable(plan: &Plan, shim: ShimId) -> Vec<Slot> {
+    /// More would cost more than the conflicts.
+    const CLAIMS_MAX: usize = 4;
+    let contended = |slot: &&Slot| matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_));
+    let claim = |slot: &Slot| Slot::Claim(Box::new(slot.clone()), shim);
+    plan.writes.keys().filter(contended).map(claim).take(CLAIMS_MAX).collect()
 }
 
 fn is_write(work: &Work) -> bool {

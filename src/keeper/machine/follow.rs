@@ -3,7 +3,7 @@
 //! Revisions are applied one at a time, each whole: the tree changes, the events that it fires
 //! are put out, then the replies to our own requests in it and the reads that these release.
 
-use crate::keeper::machine::{Keeper, Registration, Waiter};
+use crate::keeper::machine::{Internal, Keeper, Registration, Waiter};
 use crate::keeper::request::{Body, SessionId};
 use crate::keeper::sessions::leases::Holder;
 use crate::keeper::sessions::{Local, renewal_interval};
@@ -87,6 +87,9 @@ impl Keeper {
         } else if self.options.sole {
             self.adopt_all();
         }
+        if !self.replica.has_meta {
+            self.internal.push_back(Internal::Meta);
+        }
         self.barriers.want();
         self.release();
     }
@@ -111,7 +114,7 @@ impl Keeper {
             let interval = renewal_interval(timeout);
             self.leases.adopt(lease, Holder::Session(session), interval, now);
             if closing {
-                self.internal.push_back(crate::keeper::machine::Internal::Revoke(session));
+                self.internal.push_back(Internal::Revoke(session));
             }
         }
     }
@@ -135,6 +138,7 @@ impl Keeper {
             self.batch_named(*number, |key| keys.contains(key));
         }
         self.sessions_changed(&applied.sessions);
+        self.claims_changed(&applied);
         self.write_down_later(&applied);
         self.release();
     }
@@ -224,7 +228,7 @@ impl Keeper {
         let Some(session) = self.revokes.remove(&token) else { return };
         if let Err(error) = result {
             tracing::warn!(%error, "lease of an ended session could not be revoked");
-            self.retry_internal(crate::keeper::machine::Internal::Revoke(session));
+            self.retry_internal(Internal::Revoke(session));
         }
     }
 

@@ -106,7 +106,7 @@ impl Keeper {
         open.session = Some(session);
         open.timeout = timeout;
         let identities = open.identities.clone();
-        local.queue.push_back(Pending { connection, identities, work: Work::Open });
+        local.queue.push_back(Pending::new(connection, identities, Work::Open));
         self.outstanding += 1;
         local.blocked = true;
         self.locals.insert(session, local);
@@ -197,7 +197,7 @@ impl Keeper {
         open.timeout = timeout;
         let identities = open.identities.clone();
         let work = Work::Attach { rewrite };
-        local.queue.push_back(Pending { connection, identities, work });
+        local.queue.push_back(Pending::new(connection, identities, work));
         self.outstanding += 1;
         self.locals.touch(session, now);
         self.proceed(session);

@@ -43,6 +43,35 @@ impl Keeper {
         }
     }
 
+    /// Claims of other shims hold this shim's writes back for a while from when they are seen.
+    pub(super) fn claims_changed(&mut self, applied: &Applied) {
+        let now = self.now.monotonic;
+        for (slot, shim) in &applied.claimed {
+            if *shim != self.settings.shim {
+                self.claims_seen.entry((slot.clone(), *shim)).or_insert(now);
+            }
+        }
+        if applied.released {
+            let claims = &self.replica.claims;
+            self.claims_seen.retain(|(slot, shim), _| {
+                claims.get(slot).is_some_and(|claims| claims.contains_key(shim))
+            });
+            self.release_held(Duration::MAX);
+        }
+    }
+
+    /// Sessions that were held back until `now` have another try.
+    pub(super) fn release_held(&mut self, now: Duration) {
+        let held = std::mem::take(&mut self.held);
+        let (due, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(until, _)| *until <= now);
+        self.held = later;
+        due.into_iter().for_each(|(_, session)| self.proceed(session));
+    }
+
+    pub(super) fn next_held(&self) -> Option<Duration> {
+        self.held.iter().map(|(until, _)| *until).min()
+    }
+
     pub(super) fn next_internal(&self) -> Option<Duration> {
         self.internal_later.iter().map(|(due, _)| *due).min()
     }
@@ -77,7 +106,7 @@ impl Keeper {
     /// anyway; the rest is tried again.
     pub(super) fn retry_internal(&mut self, internal: Internal) {
         match internal {
-            Internal::ExpireNode(_) => {}
+            Internal::ExpireNode(_) | Internal::Meta => {}
             Internal::Pzxid(..) | Internal::Revoke(_) => {
                 self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
             }

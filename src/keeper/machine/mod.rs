@@ -15,7 +15,7 @@ mod watching;
 use crate::keeper::acl::{self, Identity};
 use crate::keeper::barriers::Barriers;
 use crate::keeper::batch::{Batch, Claims, Limits};
-use crate::keeper::keyspace::{ShimId, StepKind};
+use crate::keeper::keyspace::{ShimId, Slot, StepKind};
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
 use crate::keeper::planner::Settings;
@@ -75,6 +75,8 @@ enum Carried {
 /// What a shim does by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Internal {
+    /// Say which layout the store has.
+    Meta,
     /// A container or TTL node may go.
     ExpireNode(Path),
     /// Write down when a parent lost a child.
@@ -135,6 +137,10 @@ pub struct Keeper {
     nested_left: u32,
     /// Batches with an unknown outcome, and until when the stream may decide.
     unknown: FxHashMap<Token, Duration>,
+    /// Sessions whose writes another shim's claim holds back, and until when.
+    held: Vec<(Duration, SessionId)>,
+    /// When claims of other shims were seen.
+    claims_seen: FxHashMap<(Slot, ShimId), Duration>,
     /// Nothing is sent before: the store has refused for a reason of its own.
     hold_until: Duration,
 
@@ -191,6 +197,8 @@ impl Keeper {
             limits: Limits::default(),
             nested_left: 0,
             unknown: FxHashMap::default(),
+            held: Vec::new(),
+            claims_seen: FxHashMap::default(),
             hold_until: Duration::ZERO,
             barriers: Barriers::default(),
             confirmed_at: Duration::ZERO,

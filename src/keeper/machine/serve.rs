@@ -105,7 +105,7 @@ impl Keeper {
             return;
         }
         let work = Work::Request(xid, operation);
-        local.queue.push_back(Pending { connection, identities, work });
+        local.queue.push_back(Pending::new(connection, identities, work));
         self.outstanding += 1;
         if !local.blocked {
             self.proceed(session);

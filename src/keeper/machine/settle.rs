@@ -143,12 +143,16 @@ impl Keeper {
         }
     }
 
-    /// Put requests back where they were, the last one first.
+    /// Put requests back where they were, the last one first. What had become wrong has lost once
+    /// more.
     fn put_back(&mut self, works: Vec<Carried>) {
         for work in works {
             match work {
-                Carried::Session(session, pending) => match self.locals.find(session) {
-                    Some(local) => local.queue.push_front(pending),
+                Carried::Session(session, mut pending) => match self.locals.find(session) {
+                    Some(local) => {
+                        pending.conflicts = pending.conflicts.saturating_add(1);
+                        local.queue.push_front(pending);
+                    }
                     None => self.drop_pending(pending),
                 },
                 Carried::Internal(internal) => self.retry_internal(internal),

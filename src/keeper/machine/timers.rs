@@ -47,6 +47,7 @@ impl Keeper {
             }
         }
         self.internal_due();
+        self.release_held(at);
         if at >= self.nodes_checked_at + self.options.container_check_interval {
             self.nodes_checked_at = at;
             self.check_nodes();
@@ -77,6 +78,7 @@ impl Keeper {
             self.unknown.values().min().copied(),
             self.leases.next_due(),
             self.next_internal(),
+            self.next_held(),
         ]
         .into_iter()
         .flatten()
@@ -160,7 +162,7 @@ impl Keeper {
         }
         local.ending = true;
         let identities: Arc<[Identity]> = Arc::from([]);
-        local.queue.push_back(Pending { connection: NOBODY, identities, work: Work::Expire });
+        local.queue.push_back(Pending::new(NOBODY, identities, Work::Expire));
         self.outstanding += 1;
         self.proceed(session);
     }

@@ -1,6 +1,6 @@
 //! Writes of a session's own key: birth, move and end.
 
-use crate::keeper::keyspace::{SessionValue, Slot};
+use crate::keeper::keyspace::{self, SessionValue, Slot};
 use crate::keeper::planner::{Plan, Planner, Test};
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::Path;
@@ -42,6 +42,13 @@ impl Planner<'_, '_> {
         self.plan
     }
 
+    /// The layout and the zxid offset of a store that nobody has used yet.
+    pub fn plan_meta(mut self) -> Plan {
+        self.guard(Slot::Meta, Test::Unchanged(Revision::NEVER));
+        self.write(Slot::Meta, Some(keyspace::encode_meta(0)), LeaseId::NONE);
+        self.plan
+    }
+
     /// A container or TTL node goes by itself.
     pub fn plan_expiry(mut self, path: &Path) -> Option<Plan> {
         self.plan_expire_node(path).then_some(self.plan)
@@ -53,7 +60,7 @@ impl Planner<'_, '_> {
         let keys = record.keys;
         self.guard_exists(path, keys);
         self.guard(Slot::Pzxid(path.clone()), Test::Unchanged(keys.pzxid));
-        let value = crate::keeper::keyspace::encode_pzxid(Some(deleted));
+        let value = keyspace::encode_pzxid(Some(deleted));
         self.write(Slot::Pzxid(path.clone()), Some(value), LeaseId::NONE);
         Some(self.plan)
     }

@@ -25,6 +25,7 @@ impl Replica {
             match Slot::parse(&entry.key) {
                 Some(Slot::Node(path)) => fresh.load_node(path, &entry),
                 Some(Slot::Meta) => {
+                    fresh.has_meta = true;
                     if let Some((layout, offset)) = keyspace::decode_meta(entry.value) {
                         if layout != keyspace::LAYOUT {
                             return Err(UnknownLayout(layout));
@@ -93,6 +94,7 @@ impl Replica {
                     self.sessions.insert(session, record);
                 }
             }
+            Slot::Claim(slot, shim) => self.put_claim(&slot, shim, entry.create_revision),
             Slot::Node(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => {}
         }
     }

@@ -6,13 +6,14 @@
 mod load;
 mod revision;
 
-use crate::keeper::keyspace::{SessionValue, ShimId, StepKind};
+use crate::keeper::keyspace::{SessionValue, ShimId, Slot, StepKind};
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::{Path, Tree};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
 use jute::Acl;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The state that all shims share, as of one revision.
@@ -26,6 +27,10 @@ pub struct Replica {
     pub applied: Revision,
     /// How revisions become zxids.
     pub offset: ZxidOffset,
+    /// Claims on keys that somebody has lost too often, with the revisions of their creation.
+    pub claims: FxHashMap<Slot, BTreeMap<ShimId, Revision>>,
+    /// The store says which layout it has.
+    pub has_meta: bool,
     /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
     /// ended while nobody was there to write them down.
     pub uncertain_until: Revision,
@@ -65,6 +70,10 @@ pub struct Applied {
     pub sessions: Vec<SessionId>,
     /// The numbers of this shim's batches that this revision holds.
     pub batches: Vec<u64>,
+    /// Claims that came.
+    pub claimed: Vec<(Slot, ShimId)>,
+    /// Claims went.
+    pub released: bool,
     /// Parents whose child went without their `p` key being written.
     pub bereft: Vec<Path>,
 }
@@ -77,6 +86,8 @@ impl Replica {
             sessions: FxHashMap::default(),
             applied: Revision::NEVER,
             offset: ZxidOffset::default(),
+            claims: FxHashMap::default(),
+            has_meta: false,
             uncertain_until: Revision::NEVER,
             shim,
         }

@@ -1,6 +1,6 @@
 //! One revision, applied whole.
 
-use crate::keeper::keyspace::{self, Birth, NodeValue, SessionValue, Slot, Step, StepKind};
+use crate::keeper::keyspace::{self, Birth, NodeValue, SessionValue, ShimId, Slot, Step, StepKind};
 use crate::keeper::path;
 use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
 use crate::keeper::tree::{self, Keys, Path, Record};
@@ -91,7 +91,15 @@ impl Replica {
                     pass.applied.fired.push(self.fired_step(step));
                 }
             }
+            (Slot::Claim(slot, shim), Some(entry)) => {
+                self.put_claim(&slot, shim, entry.create_revision);
+                pass.applied.claimed.push((*slot, shim));
+            }
+            (Slot::Claim(slot, shim), None) => {
+                pass.applied.released |= self.drop_claim(&slot, shim);
+            }
             (Slot::Meta, Some(entry)) => {
+                self.has_meta = true;
                 if let Some((_, offset)) = keyspace::decode_meta(entry.value) {
                     self.offset = ZxidOffset(offset);
                 }
@@ -298,6 +306,19 @@ impl Replica {
                 _ => false,
             };
         }
+    }
+
+    pub(super) fn put_claim(&mut self, slot: &Slot, shim: ShimId, created: Revision) {
+        self.claims.entry(slot.clone()).or_default().insert(shim, created);
+    }
+
+    fn drop_claim(&mut self, slot: &Slot, shim: ShimId) -> bool {
+        let Some(claims) = self.claims.get_mut(slot) else { return false };
+        let dropped = claims.remove(&shim).is_some();
+        if claims.is_empty() {
+            self.claims.remove(slot);
+        }
+        dropped
     }
 
     pub(super) fn fired(&self, kind: StepKind, path: Path) -> Fired {

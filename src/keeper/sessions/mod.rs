@@ -54,6 +54,15 @@ pub struct Pending {
     pub identities: Arc<[Identity]>,
     /// What it is.
     pub work: Work,
+    /// How often in a row its plan had become wrong.
+    pub conflicts: u32,
+}
+
+impl Pending {
+    /// Something that came just now.
+    pub fn new(connection: ConnectionId, identities: Arc<[Identity]>, work: Work) -> Self {
+        Self { connection, identities, work, conflicts: 0 }
+    }
 }
 
 /// See [`Pending`].

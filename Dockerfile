@@ -6,6 +6,8 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /source
 COPY . .
+# What `srvr` says of the build; `YYYY-MM-DD HH:MM UTC`.
+ARG ZKSHIM_BUILT_ON="1970-01-01 00:00 UTC"
 # No protobuf compiler is installed: the build takes one from a crate (tools/protoc).
 RUN cargo build --locked --release --package zkshim
 

@@ -4,6 +4,11 @@ CARGO ?= cargo
 LISTEN ?= 127.0.0.1:2181
 ARGS ?=
 
+# What `srvr` says of the build: the time of the commit, so that the same source gives the same
+# program. Outside a git checkout nothing is said.
+COMMIT_TIME := $(shell TZ=UTC0 git log -1 --date='format-local:%Y-%m-%d %H:%M UTC' --format=%cd 2>/dev/null)
+BUILT_ON := $(if $(COMMIT_TIME),ZKSHIM_BUILT_ON="$(COMMIT_TIME)")
+
 .PHONY: help run build test bench fmt lint docs check tools clean
 
 help: ## Show this list.
@@ -13,7 +18,7 @@ run: build ## Build the server and start it on port 2181 with its embedded store
 	exec target/release/zkshim serve --listen $(LISTEN) $(ARGS)
 
 build: ## Build the server as it should be used: target/release/zkshim.
-	$(CARGO) build --locked --release --package zkshim
+	$(BUILT_ON) $(CARGO) build --locked --release --package zkshim
 
 test: ## Run every test; what needs Java, Maven, Go or Python and did not find it is listed at the end.
 	@CARGO="$(CARGO)" .ci/test

@@ -15,10 +15,10 @@ use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::store::StoreError;
 use crate::store::embedded::clock::Clock;
 use crate::store::embedded::disk::Disk;
-use crate::store::embedded::engine::Engine;
+use crate::store::embedded::engine::{Engine, State};
 use crate::store::embedded::limits::Limits;
 use crate::store::embedded::worker::Worker;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -44,9 +44,7 @@ impl Embedded {
         events: mpsc::Sender<StoreEvent>,
     ) -> Result<Self, StoreError> {
         let data_dir = options.data_dir;
-        let path = data_dir.clone();
-        let opened = tokio::task::spawn_blocking(move || Disk::open(&path)).await;
-        let (disk, state) = opened.expect("opening does not panic")?;
+        let (disk, state) = open_disk(&data_dir).await?;
         tracing::info!(
             data_dir = %data_dir.display(),
             keys = state.entries.len(),
@@ -100,6 +98,26 @@ impl Embedded {
         while failure.changed().await.is_ok() {}
     }
 }
+
+/// Opens the disk. Whoever has it may be just ending: a process that is being replaced, or an
+/// opening that was given up and is not over yet. So that is waited for a little.
+async fn open_disk(data_dir: &Path) -> Result<(Disk, State), StoreError> {
+    let begun = Instant::now();
+    loop {
+        let path = data_dir.to_owned();
+        let opened = tokio::task::spawn_blocking(move || Disk::open(&path)).await;
+        match opened.expect("opening does not panic") {
+            Err(StoreError::InUse(path)) if begun.elapsed() < IN_USE_MAX => {
+                tracing::debug!(path = %path.display(), "the data is in use; trying again");
+                tokio::time::sleep(IN_USE_PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+const IN_USE_MAX: Duration = Duration::from_secs(3);
+const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests;

@@ -134,3 +134,16 @@ async fn every_command_is_answered_once_however_many_share_a_write() {
     assert_eq!(revisions, (2..502).collect::<Vec<_>>());
     assert_eq!(tokens, (0..500).collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn data_that_somebody_is_just_leaving_is_waited_for() {
+    let directory = tempfile::tempdir().expect("the system gives one");
+    let first = Disk::open(&directory.path().join("data")).expect("the directory is ours");
+    let opening = open(directory.path());
+    let leaving = async {
+        tokio::task::yield_now().await;
+        drop(first);
+    };
+    let ((_, _, snapshot), ()) = tokio::join!(opening, leaving);
+    assert_eq!(snapshot.revision, Revision(1));
+}

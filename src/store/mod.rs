@@ -75,7 +75,8 @@ impl Store {
         }
     }
 
-    /// Finishes what was handed in and closes.
+    /// Finishes what was handed in and closes. Meanwhile the caller takes the events, or has
+    /// dropped their receiver.
     pub async fn close(self) {
         match self.0 {
             Kind::Embedded(store) => store.close().await,

@@ -8,6 +8,7 @@ use crate::store::etcd::prefix::Prefix;
 use etcd_client::proto::PbTxnOpResponse;
 use etcd_client::{CompareOp, PutOptions, TxnOp};
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 /// Runs a txn once. It is never sent again, whatever happens.
@@ -21,10 +22,11 @@ pub(super) async fn commit(
     txn: Txn,
 ) -> Result<TxnAnswer, CommitError> {
     let txn = to_etcd(prefix, txn);
-    let waiting = tokio::time::timeout(timeout, link.connected()).await;
+    let deadline = Instant::now() + timeout;
+    let waiting = tokio::time::timeout_at(deadline, link.connected()).await;
     let connection = waiting.map_err(|_| CommitError::Unknown("not connected to etcd".into()))?;
     let mut kv = connection.kv.clone();
-    let error = match tokio::time::timeout(timeout, kv.txn(txn)).await {
+    let error = match tokio::time::timeout_at(deadline, kv.txn(txn)).await {
         Ok(Ok(answer)) => return from_etcd(&answer),
         Ok(Err(etcd_client::Error::GRpcStatus(status))) => classify(&status),
         Ok(Err(other)) => CommitError::Unknown(describe(&other)),

@@ -103,8 +103,8 @@ impl Etcd {
 
     pub(super) async fn close(self) {
         self.calls.close();
-        // Each call ends by its timeout.
-        self.calls.wait().await;
+        // Each call ends by its timeout, unless nobody takes its answer.
+        let _ = tokio::time::timeout(2 * self.shared.timeout, self.calls.wait()).await;
         drop(self.background);
     }
 }

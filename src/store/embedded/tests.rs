@@ -11,7 +11,7 @@ fn put(name: &str, lease: LeaseId) -> Txn {
     Txn { then: vec![op], ..Txn::default() }
 }
 
-async fn open(directory: &std::path::Path) -> (Embedded, mpsc::Receiver<StoreEvent>, Snapshot) {
+async fn open(directory: &Path) -> (Embedded, mpsc::Receiver<StoreEvent>, Snapshot) {
     let (events, mut told) = mpsc::channel(16);
     let options = Options { data_dir: directory.join("data") };
     let store = Embedded::open(options, events).await.expect("the directory is ours");

@@ -41,7 +41,7 @@ pub enum Slot {
     /// `x<shim>`: the number of the shim's last batch.
     Batch(ShimId),
     /// `w<key>/<shim>`: an advisory claim on a key that the shim has lost too often.
-    Claim(Box<Slot>, ShimId),
+    Claim(Box<Self>, ShimId),
     /// `meta`.
     Meta,
 }

@@ -231,10 +231,10 @@ impl Keeper {
         self.now = now;
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.watches.remove_connection(connection);
-        if let Some(local) = gone.session.and_then(|session| self.locals.find(session)) {
-            if local.connection == Some(connection) {
-                local.connection = None;
-            }
+        if let Some(local) = gone.session.and_then(|session| self.locals.find(session))
+            && local.connection == Some(connection)
+        {
+            local.connection = None;
         }
     }
 

@@ -217,24 +217,22 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         }
     }
 
-    /// One input and all that are ready by now, up to the limit. False: stop.
+    /// One input and all that are ready by now, up to the limit, so that writes which came
+    /// together can leave together. False: stop.
     fn handle_batch(&mut self, first: Input, now: Now) -> bool {
-        let mut next = Some(first);
-        let mut going_on = true;
-        let mut left = INPUTS_PER_BATCH_MAX;
-        while let Some(input) = next.take() {
-            going_on = self.handle(input, now);
-            self.route_outputs();
-            left -= 1;
-            if going_on && left > 0 {
-                next = self.ready_input();
+        let mut going_on = self.handle(first, now);
+        for _ in 1..INPUTS_PER_BATCH_MAX {
+            if !going_on {
+                break;
             }
+            let Some(input) = self.ready_input() else { break };
+            going_on = self.handle(input, now);
         }
         // Here and not in the timer's branch, which is never reached under a steady load.
         if self.keeper.poll_timeout().is_some_and(|timeout| timeout <= now.monotonic) {
             self.keeper.handle_timeout(now);
-            self.route_outputs();
         }
+        self.route_outputs();
         self.flush();
         going_on
     }

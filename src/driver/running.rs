@@ -1,6 +1,6 @@
 //! A core at work on its store: how both begin, and how they end.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
@@ -19,8 +19,7 @@ const STORE_EVENTS_WAITING_MAX: usize = 1024;
 pub struct Running {
     handle: Handle,
     driver: JoinHandle<()>,
-    /// Empty until the store is open.
-    store: Arc<OnceLock<Store>>,
+    slot: Arc<Slot>,
     /// `None`: it is open.
     opening: Option<JoinHandle<Result<(), StoreError>>>,
     /// Held so that the driver outlives a store that cannot be opened, and whoever waits is told
@@ -44,13 +43,13 @@ impl Running {
     /// the core says that it does not serve.
     pub(super) fn start(options: Options, store_options: StoreOptions) -> Self {
         let (events, store_events) = mpsc::channel(STORE_EVENTS_WAITING_MAX);
-        let store = Arc::new(OnceLock::new());
-        let mut commands = Commands { store: Arc::clone(&store), early: Vec::new() };
+        let slot = Arc::new(Slot::default());
+        let mut commands = Commands { slot: Arc::clone(&slot), direct: false };
         let send = move |command| commands.send(command);
         let (driver, handle) = Driver::new(options, Clock::Boot, send, store_events);
-        let opening = tokio::spawn(open(store_options, events.clone(), Arc::clone(&store)));
+        let opening = tokio::spawn(open(store_options, events.clone(), Arc::clone(&slot)));
         let driver = tokio::spawn(driver.run());
-        Self { handle, driver, store, opening: Some(opening), _events: events }
+        Self { handle, driver, slot, opening: Some(opening), _events: events }
     }
 
     /// The way to the driver.
@@ -61,17 +60,17 @@ impl Running {
     /// Waits until it cannot go on; only a new start can help then. Safe to cancel, and not to
     /// be called again once it has returned.
     pub async fn failed(&mut self) -> Failure {
-        let Self { driver, store, opening, .. } = self;
+        let Self { driver, slot, opening, .. } = self;
         tokio::select! {
             biased;
-            failure = store_failed(opening, store) => failure,
+            failure = store_failed(opening, slot) => failure,
             _ = driver => Failure::Ended,
         }
     }
 
     /// Ends the driver after what was handed in, then the store after what it was asked.
     pub async fn stop(self) {
-        let Self { handle, driver, store, opening, .. } = self;
+        let Self { handle, driver, slot, opening, .. } = self;
         if let Some(opening) = opening {
             opening.abort();
             // It ends at its next await, which gives back its hold on the store.
@@ -81,7 +80,7 @@ impl Running {
             // Whatever became of it, it holds the store no longer.
             let _ = driver.await;
         }
-        if let Some(store) = Arc::into_inner(store).and_then(OnceLock::into_inner) {
+        if let Some(store) = Arc::into_inner(slot).and_then(|slot| slot.store.into_inner()) {
             store.close().await;
         }
     }
@@ -90,16 +89,15 @@ impl Running {
 async fn open(
     options: StoreOptions,
     events: mpsc::Sender<StoreEvent>,
-    store: Arc<OnceLock<Store>>,
+    slot: Arc<Slot>,
 ) -> Result<(), StoreError> {
-    let opened = Store::open(options, events).await?;
-    assert!(store.set(opened).is_ok(), "a store is opened once");
+    slot.open(Store::open(options, events).await?);
     Ok(())
 }
 
 async fn store_failed(
     opening: &mut Option<JoinHandle<Result<(), StoreError>>>,
-    store: &OnceLock<Store>,
+    slot: &Slot,
 ) -> Failure {
     if let Some(task) = opening {
         let opened: Result<Result<(), StoreError>, JoinError> = task.await;
@@ -110,28 +108,52 @@ async fn store_failed(
             Err(_) => return Failure::Ended,
         }
     }
-    match store.get() {
+    match slot.store.get() {
         Some(store) => store.failed().await.into(),
         None => Failure::Ended,
     }
 }
 
-/// The way of commands to a store that may not be open yet.
+/// A store that may not be open yet, and what was asked of it before: little, since a core
+/// without a snapshot has nothing to change.
+#[derive(Debug, Default)]
+struct Slot {
+    store: OnceLock<Store>,
+    /// Held for a few instructions, and while the early commands are handed over.
+    early: Mutex<Vec<StoreCommand>>,
+}
+
+impl Slot {
+    fn open(&self, opened: Store) {
+        assert!(self.store.set(opened).is_ok(), "a store is opened once");
+        // A store may have told something, and been asked something, before it came here.
+        self.hand_over(None);
+    }
+
+    /// Hands over what was asked early, then `command`; keeps it if there is no store yet. True:
+    /// nothing is kept any more.
+    fn hand_over(&self, command: Option<StoreCommand>) -> bool {
+        let mut early = self.early.lock().expect("nothing panics while it holds the list");
+        early.extend(command);
+        let Some(store) = self.store.get() else { return false };
+        early.drain(..).for_each(|command| store.send(command));
+        true
+    }
+}
+
+/// The way of commands to a store.
 #[derive(Debug)]
 struct Commands {
-    store: Arc<OnceLock<Store>>,
-    /// What was asked before: little, since a core without a snapshot has nothing to change.
-    early: Vec<StoreCommand>,
+    slot: Arc<Slot>,
+    /// Nothing early is left that a command could overtake.
+    direct: bool,
 }
 
 impl Commands {
     fn send(&mut self, command: StoreCommand) {
-        match self.store.get() {
-            Some(store) => {
-                self.early.drain(..).for_each(|early| store.send(early));
-                store.send(command);
-            }
-            None => self.early.push(command),
+        match self.slot.store.get() {
+            Some(store) if self.direct => store.send(command),
+            Some(_) | None => self.direct = self.slot.hand_over(Some(command)),
         }
     }
 }
@@ -140,6 +162,7 @@ impl Commands {
 mod tests {
     use super::*;
     use crate::driver::tests::options;
+    use crate::keeper::txn::Token;
     use crate::store::embedded;
     use std::time::Duration;
 
@@ -152,6 +175,30 @@ mod tests {
         let failure = running.failed().await;
         assert!(matches!(failure, Failure::Store(_)), "{failure:?}");
         running.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_before_the_store_is_open_is_not_lost() {
+        let data = tempfile::TempDir::new().expect("there is room for a directory");
+        let store_options =
+            StoreOptions::Embedded(embedded::Options { data_dir: data.path().to_owned() });
+        let (events, mut told) = mpsc::channel(8);
+        let slot = Arc::new(Slot::default());
+        let mut commands = Commands { slot: Arc::clone(&slot), direct: false };
+        let store = Store::open(store_options, events).await.expect("it opens");
+        assert!(matches!(told.recv().await, Some(StoreEvent::Loaded(_))));
+        commands.send(StoreCommand::Barrier(Token(1)));
+        slot.open(store);
+        commands.send(StoreCommand::Barrier(Token(2)));
+        commands.send(StoreCommand::Barrier(Token(3)));
+        let mut passed = Vec::new();
+        while passed.len() < 3 {
+            match told.recv().await {
+                Some(StoreEvent::BarrierPassed(token, Ok(_))) => passed.push(token),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(passed, [Token(1), Token(2), Token(3)]);
     }
 
     #[tokio::test]

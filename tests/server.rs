@@ -1,11 +1,14 @@
 //! The program and its client port, from outside: bytes over TCP, flags and exit codes.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+/// How long the slowest machine may take for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A `zkshim serve` on a free port, with a store of its own. It is killed when it is dropped.
 struct Zkshim {
@@ -16,7 +19,10 @@ struct Zkshim {
 
 impl Zkshim {
     fn start(flags: &[&str]) -> Self {
-        let data = TempDir::new().expect("there is room for a directory");
+        Self::start_on(TempDir::new().expect("there is room for a directory"), flags)
+    }
+
+    fn start_on(data: TempDir, flags: &[&str]) -> Self {
         let mut process = command(data.path().to_str().expect("it is plain text"))
             .args(["--listen=127.0.0.1:0", "--log-format=json"])
             .args(flags)
@@ -36,7 +42,7 @@ impl Zkshim {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("any socket can");
+        stream.set_read_timeout(Some(PATIENCE)).expect("any socket can");
         stream
     }
 
@@ -46,11 +52,43 @@ impl Zkshim {
         rest(&mut stream)
     }
 
-    fn terminate(mut self) -> ExitStatus {
+    fn terminate(&mut self) -> ExitStatus {
         let id = self.process.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &id]).status().expect("there is kill");
         assert!(killed.success());
         self.process.wait().expect("it ends")
+    }
+
+    /// Ends it and starts another on the same data.
+    fn restart(mut self, flags: &[&str]) -> Self {
+        assert_eq!(self.terminate().code(), Some(0));
+        let another = TempDir::new().expect("there is room for a directory");
+        let data = std::mem::replace(&mut self.data, another);
+        Self::start_on(data, flags)
+    }
+
+    /// Sends a handshake, until the server serves. Returns the stream, and the session's id and
+    /// password.
+    fn session(&self, id: i64, password: &[u8]) -> (TcpStream, i64, Vec<u8>) {
+        let mut handshake = vec![0; 4 + 8];
+        handshake.extend(10_000_i32.to_be_bytes());
+        handshake.extend(id.to_be_bytes());
+        handshake.extend(16_i32.to_be_bytes());
+        handshake.extend(password);
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let mut stream = self.connect();
+            send(&mut stream, &handshake);
+            // Closed without an answer: it does not serve yet.
+            let Some(answer) = frame(&mut stream) else {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            assert_eq!(answer.len(), 36);
+            let id = i64::from_be_bytes(answer[8..16].try_into().expect("eight bytes"));
+            return (stream, id, answer[20..].to_vec());
+        }
+        panic!("it does not serve");
     }
 }
 
@@ -73,6 +111,43 @@ fn rest(stream: &mut TcpStream) -> String {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).expect("the end comes in order");
     rest
+}
+
+fn send(stream: &mut TcpStream, frame: &[u8]) {
+    let length = i32::try_from(frame.len()).expect("frames are short");
+    stream.write_all(&[&length.to_be_bytes(), frame].concat()).expect("it reads");
+}
+
+/// The next frame; `None` at the end. A reset connection would be an error.
+fn frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 4];
+    match stream.read_exact(&mut length) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,
+        read => read.expect("the end comes in order"),
+    }
+    let length = usize::try_from(i32::from_be_bytes(length)).expect("a length");
+    let mut frame = vec![0; length];
+    stream.read_exact(&mut frame).expect("the frame is whole");
+    Some(frame)
+}
+
+/// A request for an ephemeral znode without data that anyone may use.
+fn create_ephemeral(xid: i32, path: &str) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as i32).to_be_bytes(), text.as_bytes()].concat();
+    let int = |int: i32| int.to_be_bytes().to_vec();
+    let acl = [int(1), int(31), text("world"), text("anyone")].concat();
+    [int(xid), int(1), text(path), int(0), acl, int(1)].concat()
+}
+
+/// A request whether a znode exists.
+fn exists(xid: i32, path: &str) -> Vec<u8> {
+    let text = [&(path.len() as i32).to_be_bytes(), path.as_bytes()].concat();
+    [&xid.to_be_bytes()[..], &3_i32.to_be_bytes(), &text, &[0]].concat()
+}
+
+/// The error in a reply's header.
+fn error_of(reply: &[u8]) -> i32 {
+    i32::from_be_bytes(reply[12..16].try_into().expect("four bytes"))
 }
 
 fn check_refused(output: &Output, code: i32, expect: &str) {
@@ -103,8 +178,10 @@ fn one_connection_too_many_from_an_address_is_closed_at_once() {
     assert_eq!(rest(&mut zkshim.connect()), "");
     drop(first);
     // The server learns of it a moment later.
-    let answered = (0..1000).any(|_| zkshim.answer(b"ruok") == "imok");
-    assert!(answered, "the place was not given back");
+    let began = Instant::now();
+    while zkshim.answer(b"ruok") != "imok" {
+        assert!(began.elapsed() < PATIENCE, "the place was not given back");
+    }
 }
 
 #[test]
@@ -116,10 +193,44 @@ fn one_connection_too_many_in_all_is_closed_at_once() {
 
 #[test]
 fn a_signal_ends_it_with_0_and_its_connections_in_order() {
-    let zkshim = Zkshim::start(&[]);
-    let mut stream = zkshim.connect();
+    let mut zkshim = Zkshim::start(&[]);
+    let (mut stream, ..) = zkshim.session(0, &[0; 16]);
     assert_eq!(zkshim.terminate().code(), Some(0));
     assert_eq!(rest(&mut stream), "");
+}
+
+#[test]
+fn a_session_and_its_ephemerals_survive_a_restart() {
+    let zkshim = Zkshim::start(&[]);
+    let (mut stream, id, password) = zkshim.session(0, &[0; 16]);
+    send(&mut stream, &create_ephemeral(1, "/mine"));
+    assert_eq!(error_of(&frame(&mut stream).expect("an answer")), 0);
+    let zkshim = zkshim.restart(&[]);
+    assert_eq!(frame(&mut stream), None, "the connection was closed");
+    let (mut stream, resumed, _) = zkshim.session(id, &password);
+    assert_eq!(resumed, id);
+    send(&mut stream, &exists(2, "/mine"));
+    let reply = frame(&mut stream).expect("an answer");
+    assert_eq!(error_of(&reply), 0);
+    let owner = &reply[16 + 44..16 + 52];
+    assert_eq!(owner, id.to_be_bytes(), "it is still the session's");
+}
+
+#[test]
+fn what_was_under_way_when_it_stops_is_answered() {
+    let mut zkshim = Zkshim::start(&[]);
+    let (mut stream, ..) = zkshim.session(0, &[0; 16]);
+    let paths: Vec<String> = (0..50).map(|number| format!("/node-{number}")).collect();
+    for (xid, path) in (1..).zip(&paths) {
+        send(&mut stream, &create_ephemeral(xid, path));
+    }
+    // One answer tells that the rest was read, or will be: it came in order.
+    assert_eq!(error_of(&frame(&mut stream).expect("an answer")), 0);
+    assert_eq!(zkshim.terminate().code(), Some(0));
+    let answered = std::iter::from_fn(|| frame(&mut stream)).inspect(|reply| {
+        assert_eq!(error_of(reply), 0);
+    });
+    assert!(answered.count() < 50, "and then the connection ended in order");
 }
 
 #[test]

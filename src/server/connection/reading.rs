@@ -109,7 +109,8 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
                 Word::Stmk => Some(*self.buffer.get(4..)?.first_chunk()?),
                 _ => None,
             };
-            self.count(1, 4);
+            // Its four bytes stand where a frame has its length.
+            self.count(1, 0);
             return Some(First::Word(word, argument));
         }
         let frame = match self.splitter.next_frame(&mut self.buffer) {

@@ -30,7 +30,7 @@ const INPUTS_WAITING_MAX: usize = 1024;
 
 /// How many inputs are handed in before what they brought about is passed on to the
 /// connections, and before the clock is read again.
-const INPUTS_PER_BATCH_MAX: usize = 16;
+const INPUTS_PER_BATCH_MAX: usize = 32;
 
 /// Starts the task that owns the core, and opens the store for it meanwhile.
 ///

@@ -179,7 +179,14 @@ fn one_connection_too_many_from_an_address_is_closed_at_once() {
     drop(first);
     // The server learns of it a moment later.
     let began = Instant::now();
-    while zkshim.answer(b"ruok") != "imok" {
+    loop {
+        let mut stream = zkshim.connect();
+        let mut answer = String::new();
+        // A connection that is closed at once may be reset, since it has sent something.
+        let sent = stream.write_all(b"ruok");
+        if sent.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer == "imok" {
+            return;
+        }
         assert!(began.elapsed() < PATIENCE, "the place was not given back");
     }
 }

@@ -134,6 +134,7 @@ pub async fn run(
     driver: Handle,
     stopping: CancellationToken,
 ) {
+    warn_of_few_files(options.connections_max);
     let port = listener.local_addr().map_or(0, |address| address.port());
     let shared = Shared::new(options, driver, port, stopping);
     let connections = TaskTracker::new();
@@ -144,4 +145,17 @@ pub async fn run(
     }
     shared.ending.cancel();
     connections.wait().await;
+}
+
+/// Each connection needs an open file, and the store a few.
+fn warn_of_few_files(connections_max: usize) {
+    const OTHERS: u64 = 64;
+    let files_max = environment::open_files_max().unwrap_or(u64::MAX);
+    if files_max.saturating_sub(OTHERS) < connections_max as u64 {
+        tracing::warn!(
+            files_max,
+            connections_max,
+            "the system allows fewer files than connections"
+        );
+    }
 }

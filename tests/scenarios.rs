@@ -1,0 +1,109 @@
+//! The core against the embedded engine, as transcripts: what clients, links and clocks do, and
+//! what comes of it.
+//!
+//! Each file of `scenarios/` is one rule and names it. `ZKSHIM_REWRITE=1` writes what came out
+//! into the files, to be reviewed as a diff.
+
+#[path = "scenarios/ask.rs"]
+mod ask;
+#[path = "scenarios/script.rs"]
+mod script;
+#[path = "scenarios/show.rs"]
+mod show;
+#[path = "scenarios/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use crate::script::{Script, parse, print};
+
+/// The environment variable that says that transcripts are to be written anew.
+const REWRITE: &str = "ZKSHIM_REWRITE";
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+fn check(name: &str) {
+    let path = folder().join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).expect("the transcript is there");
+    let mut steps = parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut script = Script::new();
+    for step in &mut steps {
+        step.output = script.run(&step.commands);
+    }
+    let came_out = print(&steps);
+    if std::env::var_os(REWRITE).is_some() {
+        std::fs::write(&path, came_out).expect("the transcript can be written");
+        return;
+    }
+    assert!(came_out == text, "{}", difference(name, &text, &came_out));
+}
+
+fn difference(name: &str, expected: &str, came_out: &str) -> String {
+    let pairs = expected.lines().zip(came_out.lines());
+    let same = pairs.take_while(|(left, right)| left == right).count();
+    let from = |text: &str| {
+        let begin = same.saturating_sub(6);
+        text.lines().skip(begin).take(14).collect::<Vec<_>>().join("\n    ")
+    };
+    format!(
+        "{name}.txt, line {}: expected\n    {}\n  but it came out as\n    {}\n  \
+         ({REWRITE}=1 writes the files anew)",
+        same + 1,
+        from(expected),
+        from(came_out)
+    )
+}
+
+macro_rules! transcripts {
+    ($($name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        #[test]
+        fn every_transcript_is_run() {
+            let listed: BTreeSet<String> = [$(stringify!($name)),*].map(String::from).into();
+            let entries = std::fs::read_dir(folder()).expect("the folder is there");
+            let names = entries.map(|entry| entry.expect("it can be read").file_name());
+            let there: BTreeSet<String> = names
+                .filter_map(|name| name.to_str()?.strip_suffix(".txt").map(String::from))
+                .collect();
+            assert_eq!(listed, there);
+        }
+    };
+}
+
+transcripts! {
+    a_close_leaves_alone_what_somebody_else_created_anew,
+    a_close_that_does_not_fit_goes_by_the_lease,
+    a_container_goes_after_its_last_child,
+    a_dead_lease_of_one_session_harms_no_other,
+    a_deadline_is_moved_by_the_clients_traffic_alone,
+    a_failure_is_proved_like_a_success,
+    a_lost_race_is_planned_again,
+    a_moved_sessions_old_owner_writes_nothing,
+    a_multi_that_changes_a_znode_twice_fires_every_step,
+    a_ping_does_not_wait_for_a_slow_write,
+    a_refused_txn_is_sent_again_later,
+    a_restarted_server_of_ones_own_keeps_its_sessions,
+    a_session_and_its_ephemerals_go_in_one_revision,
+    a_session_is_cut_when_nobody_can_tell_what_became_of_its_write,
+    a_session_is_never_refused_before_a_barrier,
+    a_session_lives_on_when_its_client_or_its_shim_goes,
+    a_sessions_requests_take_effect_in_order,
+    a_shim_that_is_cut_off_cuts_its_clients_within_half_their_timeout,
+    a_zxid_never_falls,
+    an_event_leaves_before_a_reply_with_its_zxid,
+    an_idle_lease_that_has_died_is_replaced,
+    an_unknown_outcome_is_decided_by_the_stream,
+    an_unsettled_session_that_nobody_resumes_ends_by_its_lease,
+    leases_are_pooled,
+    sync_shows_what_others_have_written,
+    time_not_served_does_not_count_against_sessions,
+    what_happened_while_the_history_was_compacted_is_told_in_one_step,
+    when_a_lease_took_a_child_is_written_down,
+}

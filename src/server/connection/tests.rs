@@ -1,7 +1,11 @@
 //! A connection over a stream in memory; the test plays the core. Time stands still unless
 //! everybody waits.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::DuplexStream;
@@ -36,6 +40,11 @@ impl Scene {
     }
 
     fn with_socket_buffer(bytes: usize) -> Self {
+        Self::with_writes_to(bytes, Arc::default())
+    }
+
+    /// Each write is noted in `writes`.
+    fn with_writes_to(bytes: usize, writes: Arc<Mutex<Vec<usize>>>) -> Self {
         let second = Duration::from_secs(1);
         let options = Options {
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -59,6 +68,7 @@ impl Scene {
             let shared = Arc::clone(&shared);
             async move {
                 let (reader, writer) = tokio::io::split(server);
+                let writer = Noted { writer, writes };
                 serve(reader, writer, SocketAddr::from(([127, 0, 0, 1], 7)), &shared).await;
             }
         });
@@ -119,6 +129,34 @@ impl Scene {
         outbox.push(&mut vec![accepted()]);
         self.frame().await;
         outbox
+    }
+}
+
+/// A writer whose writes are noted.
+struct Noted<W> {
+    writer: W,
+    writes: Arc<Mutex<Vec<usize>>>,
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Noted<W> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.writer).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = polled {
+            self.writes.lock().expect("nothing panics with it").push(count);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(context)
     }
 }
 
@@ -213,6 +251,22 @@ async fn a_stream_cut_anywhere_brings_the_same_requests() {
     assert!(outbox.is_some());
     let ping = |xid| Request { xid: Xid(xid), operation: Operation::Ping };
     assert_eq!(found, [ping(1), ping(2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_and_answers_that_wait_go_together() {
+    let writes = Arc::default();
+    let mut scene = Scene::with_writes_to(1 << 20, Arc::clone(&writes));
+    let outbox = scene.established().await;
+    scene.send(&pings(1..=100)).await;
+    assert_eq!(scene.requests().await.len(), 100, "one read is one batch");
+    outbox.push(&mut (1..=50).map(reply).collect());
+    outbox.push(&mut (51..=100).map(reply).collect());
+    for _ in 1..=100 {
+        scene.frame().await;
+    }
+    let handshake = 4 + 37;
+    assert_eq!(*writes.lock().expect("nothing panics with it"), [handshake, 100 * 20]);
 }
 
 #[tokio::test(start_paused = true)]

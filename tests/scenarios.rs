@@ -102,6 +102,7 @@ transcripts! {
     an_unknown_outcome_is_decided_by_the_stream,
     an_unsettled_session_that_nobody_resumes_ends_by_its_lease,
     leases_are_pooled,
+    set_watches_with_a_later_zxid_waits_for_the_tree,
     sync_shows_what_others_have_written,
     time_not_served_does_not_count_against_sessions,
     what_happened_while_the_history_was_compacted_is_told_in_one_step,

@@ -56,6 +56,11 @@ fn turn(operation: &Operation) -> Turn {
     }
 }
 
+/// It has seen more than the tree holds.
+fn is_ahead(operation: &Operation, zxid: Zxid) -> bool {
+    matches!(operation, Operation::SetWatches(set) if set.relative_zxid > zxid)
+}
+
 impl Keeper {
     /// What one read of a connection's socket brought, in order.
     pub fn handle_requests(&mut self, connection: ConnectionId, requests: Vec<Request>, now: Now) {
@@ -96,11 +101,12 @@ impl Keeper {
         operation: Operation,
     ) {
         self.locals.touch(session, self.now.monotonic);
+        let ahead = is_ahead(&operation, self.zxid());
         let Some(local) = self.locals.find(session) else {
             // Requests that arrive after the session is gone are dropped.
             return;
         };
-        if local.is_clear() && matches!(turn(&operation), Turn::Read) {
+        if local.is_clear() && matches!(turn(&operation), Turn::Read) && !ahead {
             self.answer(session, connection, &identities, xid, operation);
             return;
         }
@@ -181,12 +187,8 @@ impl Keeper {
     fn waits_for_zxid(&mut self, session: SessionId) -> bool {
         let zxid = self.zxid();
         let Some(local) = self.locals.find(session) else { return false };
-        let Some(Work::Request(_, Operation::SetWatches(set))) =
-            local.queue.front().map(|head| &head.work)
-        else {
-            return false;
-        };
-        if set.relative_zxid <= zxid {
+        let head = local.queue.front().map(|head| &head.work);
+        if !matches!(head, Some(Work::Request(_, operation)) if is_ahead(operation, zxid)) {
             return false;
         }
         local.blocked = true;

@@ -96,6 +96,7 @@ transcripts! {
     a_session_lives_on_when_its_client_or_its_shim_goes,
     a_sessions_requests_take_effect_in_order,
     a_shim_that_is_cut_off_cuts_its_clients_within_half_their_timeout,
+    a_shim_that_loses_its_own_lease_goes_on_under_a_new_number,
     a_zxid_never_falls,
     an_event_leaves_before_a_reply_with_its_zxid,
     an_idle_lease_that_has_died_is_replaced,

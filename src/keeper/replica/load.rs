@@ -19,7 +19,7 @@ impl Replica {
     /// # Errors
     /// If the store was written by a program with another layout; nothing is changed then.
     pub fn load(&mut self, snapshot: Snapshot) -> Result<Applied, UnknownLayout> {
-        let mut fresh = Self::new(self.shim);
+        let mut fresh = Self::empty(self.shims.clone());
         let mut later: Vec<(Slot, KeyValue)> = Vec::new();
         for entry in snapshot.entries {
             match Slot::parse(&entry.key) {

@@ -34,8 +34,12 @@ pub struct Replica {
     /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
     /// ended while nobody was there to write them down.
     pub uncertain_until: Revision,
-    shim: ShimId,
+    /// The numbers that this shim has had, the present one last.
+    shims: Vec<ShimId>,
 }
+
+/// Numbers that are remembered: a batch may be named by the one that it was sent under.
+const SHIM_NUMBERS_MAX: usize = 8;
 
 /// What etcd holds of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +85,10 @@ pub struct Applied {
 impl Replica {
     /// An empty tree at the beginning of time.
     pub fn new(shim: ShimId) -> Self {
+        Self::empty(vec![shim])
+    }
+
+    fn empty(shims: Vec<ShimId>) -> Self {
         Self {
             tree: Tree::new(),
             sessions: FxHashMap::default(),
@@ -89,13 +97,17 @@ impl Replica {
             claims: FxHashMap::default(),
             has_meta: false,
             uncertain_until: Revision::NEVER,
-            shim,
+            shims,
         }
     }
 
-    /// The shim's number changes, since its lease was lost.
+    /// The shim's number changes, since its lease was lost. What was sent under the old one may
+    /// still be on its way.
     pub fn rename_shim(&mut self, shim: ShimId) {
-        self.shim = shim;
+        self.shims.push(shim);
+        if self.shims.len() > SHIM_NUMBERS_MAX {
+            self.shims.remove(0);
+        }
     }
 
     /// The zxid that clients know of.

@@ -83,7 +83,7 @@ impl Replica {
                 };
                 pass.applied.sessions.push(session);
             }
-            (Slot::Batch(shim), Some(entry)) if shim == self.shim => {
+            (Slot::Batch(shim), Some(entry)) if self.shims.contains(&shim) => {
                 pass.applied.batches.extend(keyspace::decode_number(entry.value));
             }
             (slot @ Slot::Steps(..), Some(_)) => {

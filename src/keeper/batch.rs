@@ -377,7 +377,7 @@ impl<W> Batch<W> {
 #[derive(Debug, Default)]
 pub struct Claims {
     written: FxHashMap<Slot, Token>,
-    guarded: FxHashMap<Slot, (Token, u32)>,
+    guarded: FxHashMap<Slot, Vec<Token>>,
 }
 
 impl Claims {
@@ -387,20 +387,19 @@ impl Claims {
             self.written.insert(slot.clone(), token);
         }
         for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
-            let claim = self.guarded.entry(slot.clone()).or_insert((token, 0));
-            *claim = (token, claim.1 + 1);
+            self.guarded.entry(slot.clone()).or_default().push(token);
         }
     }
 
     /// A batch is settled or given up.
-    pub fn remove<W>(&mut self, batch: &Batch<W>) {
+    pub fn remove<W>(&mut self, token: Token, batch: &Batch<W>) {
         for slot in batch.written() {
             self.written.remove(slot);
         }
         for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
-            if let Some(claim) = self.guarded.get_mut(slot) {
-                claim.1 -= 1;
-                if claim.1 == 0 {
+            if let Some(tokens) = self.guarded.get_mut(slot) {
+                tokens.retain(|guarding| *guarding != token);
+                if tokens.is_empty() {
                     self.guarded.remove(slot);
                 }
             }
@@ -416,7 +415,7 @@ impl Claims {
         let by_guard = guards.copied();
         by_guard.or_else(|| {
             plan.writes.keys().find_map(|slot| {
-                let guarded = self.guarded.get(slot).map(|(token, _)| token);
+                let guarded = self.guarded.get(slot).and_then(|tokens| tokens.last());
                 self.written.get(slot).or(guarded).copied()
             })
         })

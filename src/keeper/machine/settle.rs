@@ -11,7 +11,7 @@ use crate::keeper::tree::Path;
 use crate::keeper::txn::{CommitError, Key, LeaseId, StoreCommand, Token, TxnAnswer};
 use crate::keeper::zxid::Zxid;
 use jute::Stat;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
 
 /// Batches stay nested until so many have gone through after a conflict.
@@ -89,38 +89,46 @@ impl Keeper {
         self.unknown.remove(&token);
         let batch = self.batches.remove(&token)?;
         self.numbers.remove(&batch.number);
-        self.claims.remove(&batch);
+        self.claims.remove(token, &batch);
         Some(batch)
     }
 
     fn settle(&mut self, token: Token, entries: Vec<Entry<Carried>>, fates: &[Fate]) {
+        // Where a session's writes end that have taken effect: what it asked before them cannot
+        // be planned again.
+        let mut effective = FxHashMap::default();
+        for (index, (entry, fate)) in entries.iter().zip(fates).enumerate() {
+            if let (Some(session), Fate::Done, true) = (session_of(entry), fate, entry.writes) {
+                effective.insert(session, index);
+            }
+        }
         let mut sessions = Vec::new();
-        let mut again = Vec::new();
-        let mut followed = FxHashSet::default();
-        // From the back: a failure that does not hold any more is planned again only if nothing
-        // of its session that came after it has taken effect.
         let mut done = Vec::new();
-        for (entry, fate) in entries.into_iter().zip(fates).rev() {
+        let mut again = Vec::new();
+        let mut behind = FxHashSet::default();
+        for (index, (entry, fate)) in entries.into_iter().zip(fates).enumerate() {
             let session = session_of(&entry);
-            let late = session.is_some_and(|session| followed.contains(&session));
+            let settled = session.and_then(|session| effective.get(&session));
             let holds = match fate {
                 Fate::Conflict => false,
                 Fate::Done if entry.writes => true,
-                Fate::Done | Fate::NoTrace => late || self.still_holds(&entry),
+                Fate::Done | Fate::NoTrace => {
+                    let in_turn = session.is_none_or(|session| !behind.contains(&session));
+                    settled.is_some_and(|last| index < *last)
+                        || (in_turn && self.still_holds(&entry))
+                }
             };
             if holds {
-                followed.extend(session);
                 done.push(entry);
             } else {
+                behind.extend(session);
                 again.push(entry.work);
             }
             sessions.extend(session);
         }
-        for entry in done.into_iter().rev() {
-            self.finish(entry);
-        }
+        done.into_iter().for_each(|entry| self.finish(entry));
+        again.reverse();
         self.put_back(again);
-        sessions.reverse();
         sessions.dedup();
         for session in sessions {
             self.unblock(session);

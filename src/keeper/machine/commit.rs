@@ -18,6 +18,9 @@ use std::time::Duration;
 /// etcd several times what it costs in a large one.
 const IN_FLIGHT_MAX: usize = 3;
 
+/// So many waiting writes are worth a batch beside those under way.
+const WRITES_WORTH_A_BATCH: usize = 64;
+
 /// The most ephemerals that go with their session in one txn: two guards each. More are left to
 /// the lease.
 const EPHEMERALS_A_CLOSE_MAX: usize = 60;
@@ -66,12 +69,33 @@ impl Keeper {
             self.command(StoreCommand::Barrier(token));
         }
         let Registration::Done(lease) = self.registration else { return };
-        while self.loaded && now >= self.hold_until && self.batches.len() < IN_FLIGHT_MAX {
+        while self.loaded && now >= self.hold_until && self.may_send() {
             let sent = self.send_batch(lease) | self.send_internal(lease);
             if !sent {
                 break;
             }
         }
+    }
+
+    /// A lone write leaves at once. While a batch is under way the next one gathers, unless there
+    /// is enough to fill one.
+    fn may_send(&self) -> bool {
+        // One whose outcome is unknown holds nobody up but its own sessions.
+        let under_way = self.batches.len() - self.unknown.len();
+        if under_way == 0 {
+            return true;
+        }
+        if under_way >= IN_FLIGHT_MAX {
+            return false;
+        }
+        let mut waiting = 0;
+        for session in self.ready.iter().take(WRITES_WORTH_A_BATCH) {
+            waiting += self.locals.peek(*session).map_or(0, |local| local.queue.len());
+            if waiting >= WRITES_WORTH_A_BATCH {
+                return true;
+            }
+        }
+        self.internal.len() >= WRITES_WORTH_A_BATCH
     }
 
     fn send_batch(&mut self, lease: LeaseId) -> bool {
@@ -144,7 +168,7 @@ impl Keeper {
     /// What the shim has to do by itself goes in batches of its own, each thing a group, so that
     /// another shim that does the same harms no client.
     fn send_internal(&mut self, lease: LeaseId) -> bool {
-        if self.internal.is_empty() || self.batches.len() >= IN_FLIGHT_MAX {
+        if self.internal.is_empty() {
             return false;
         }
         let mut builder = Builder::new(Shape::Nested, self.limits);

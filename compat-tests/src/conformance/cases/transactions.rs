@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
     case("M18", "multiRead answers each read alone and consumes no zxid", multi_read).alone(),
     case("M19", "multiRead leaves no watch", multi_read_watch),
     case("M20", "done alone marks the end", odd_end),
-    case("M21", "an end marker without done is -5", end_without_done).breaks_ensemble(),
+    case("M21", "an end marker without done is -5", end_without_done),
     case("M22", "deleting /zookeeper is -8 for its operation", delete_reserved),
 ];
 

@@ -132,8 +132,15 @@ fn pipelined_mix(context: &Context<'_>) -> Result<()> {
     }
     let missing = code::NO_NODE;
     let (ping, event) = (PING_XID, -1);
-    let want = [(1, 0), (ping, 0), (2, 0), (event, 0), (3, 0), (4, 0), (ping, 0), (5, 0)];
-    expect_eq("order", order, [&want[..], &[(6, missing), (7, 0)]].concat())?;
+    let mut want = vec![(1, 0), (ping, 0), (2, 0), (event, 0), (3, 0), (4, 0), (ping, 0), (5, 0)];
+    want.extend([(6, missing), (7, 0)]);
+    if !context.is_zookeeper() {
+        // A ping need not wait for the writes before it: clients take its reply at any place.
+        expect_eq("pings", order.iter().filter(|one| one.0 == ping).count(), 2)?;
+        order.retain(|one| one.0 != ping);
+        want.retain(|one| one.0 != ping);
+    }
+    expect_eq("order", order, want)?;
     expect("zxids do not fall", zxids.is_sorted())?;
     let auth = auth.context("no answer to auth")?;
     expect_eq("zxid of auth", auth.ok_empty()?.zxid, 0)

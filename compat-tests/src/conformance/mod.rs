@@ -8,6 +8,7 @@ pub mod cases;
 pub mod client;
 pub mod context;
 pub mod expect;
+pub mod message;
 pub mod multi;
 pub mod report;
 pub mod run;

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use crate::conformance::client::Reply;
 use crate::conformance::expect::expect_eq;
+use crate::conformance::message::Reply;
 use crate::conformance::wire::{Stat, Writer, op, open_acl, record};
 
 /// One operation of a multi: its header and its record.

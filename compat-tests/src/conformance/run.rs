@@ -59,7 +59,7 @@ pub fn run(sections: &[Section], selection: &Selection, settings: &Settings) -> 
     let mut outcomes = Vec::new();
     let mut work = Vec::new();
     for section in sections {
-        for case in section.parts.iter().flat_map(|part| part.iter()) {
+        for case in in_order(section) {
             if !is_selected(section, case, selection) {
                 continue;
             }
@@ -82,6 +82,18 @@ pub fn run(sections: &[Section], selection: &Selection, settings: &Settings) -> 
     run_queue(together, selection.parallel.max(1), settings, &outcomes);
     clean_up(settings);
     outcomes.into_inner().expect("a case's panic is caught before the lock is taken")
+}
+
+/// The cases of all parts, by letter and number.
+fn in_order(section: &Section) -> Vec<&Case> {
+    let mut cases: Vec<_> = section.parts.iter().flat_map(|part| part.iter()).collect();
+    let letter = |case: &Case| case.id.chars().next();
+    let letters: Vec<_> = cases.iter().map(|case| letter(case)).collect();
+    cases.sort_by_key(|case| {
+        let place = letters.iter().position(|one| *one == letter(case));
+        (place, case.id.get(1..).and_then(|number| number.parse::<u32>().ok()))
+    });
+    cases
 }
 
 fn is_selected(section: &Section, case: &Case, selection: &Selection) -> bool {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 pub mod etcd;
+pub mod prepared;
 pub mod process;
 pub mod zkshim;
 pub mod zookeeper;

@@ -2,12 +2,14 @@
 //!
 //! It does not know what kind of server it runs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -207,13 +209,20 @@ impl Drop for Process {
     }
 }
 
-/// A port of the loopback interface that nobody uses now.
+/// A port of the loopback interface that nobody uses now; never the same twice in one process.
 ///
 /// # Errors
 /// The system has none.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-    Ok(listener.local_addr().context("read the free port")?.port())
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().expect("nothing panics under this lock");
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+        let port = listener.local_addr().context("read the free port")?.port();
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
 }
 
 /// Starts up to three times with new ports: another process may take a free port first.

@@ -3,13 +3,15 @@
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
+use zkshim::store::{StoreOptions, embedded, etcd};
 
 use crate::servers::etcd::Etcd;
+use crate::servers::prepared::{Node, write_store};
 use crate::servers::process::{Launch, Process, free_port, retry_start, serves_zookeeper};
 
 /// A running zkshim.
@@ -26,6 +28,8 @@ pub struct ZkshimOptions {
     pub flags: Vec<String>,
     /// More environment variables.
     pub environment: Vec<(String, String)>,
+    /// Nodes that are there from the start, with the versions of their data.
+    pub nodes: Vec<Node>,
 }
 
 impl ZkshimOptions {
@@ -56,6 +60,20 @@ impl ZkshimOptions {
     }
 }
 
+impl ZkshimOptions {
+    /// The same store, to be opened from here.
+    fn store(&self, data_dir: &Path) -> StoreOptions {
+        match &self.etcd {
+            Some((endpoints, prefix)) => StoreOptions::Etcd(etcd::Options {
+                endpoints: endpoints.clone(),
+                prefix: prefix.clone(),
+                ..etcd::Options::default()
+            }),
+            None => StoreOptions::Embedded(embedded::Options { data_dir: data_dir.to_path_buf() }),
+        }
+    }
+}
+
 impl Zkshim {
     /// Starts `zkshim serve` and waits until it serves.
     ///
@@ -71,14 +89,18 @@ impl Zkshim {
                 .arg(format!("--listen=127.0.0.1:{port}"))
                 .arg("--tick-time=2000")
                 .arg("--four-letter-words=*");
+            let data = directory.path().join("data");
+            if !options.nodes.is_empty() {
+                write_store(options.store(&data), &options.nodes)?;
+            }
             match &options.etcd {
                 Some((endpoints, prefix)) => command
                     .arg("--store=etcd")
                     .arg(format!("--etcd-endpoints={}", endpoints.join(",")))
                     .arg(format!("--prefix={prefix}")),
-                None => command
-                    .arg("--store=embedded")
-                    .arg(format!("--data-dir={}", directory.path().join("data").display())),
+                None => {
+                    command.arg("--store=embedded").arg(format!("--data-dir={}", data.display()))
+                }
             };
             command.args(&options.flags);
             command.envs(options.environment.iter().map(|(name, value)| (name, value)));

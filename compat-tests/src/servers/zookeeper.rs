@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::servers::prepared::{Node, write_transaction_log};
 use crate::servers::process::{Launch, Process, free_port, retry_start, serves_zookeeper};
 use crate::servers::tool_output;
 
@@ -27,6 +28,8 @@ pub struct ZooKeeperOptions {
     pub properties: Vec<(String, String)>,
     /// Arguments of the JVM, such as `-Dznode.container.checkIntervalMs=500`.
     pub jvm_arguments: Vec<String>,
+    /// Nodes that are there from the start, with the versions of their data.
+    pub nodes: Vec<Node>,
 }
 
 impl ZooKeeperOptions {
@@ -122,6 +125,11 @@ fn launch(
          admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n{members}",
         directory.join("data").display()
     );
+    if !options.nodes.is_empty() {
+        write_transaction_log(&directory.join("data"), &options.nodes)?;
+        // A log without a snapshot is refused otherwise.
+        lines += "snapshot.trust.empty=true\n";
+    }
     // java.util.Properties takes the last of two equal keys.
     for (key, value) in &options.properties {
         lines += &format!("{key}={value}\n");

@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result};
 
 use crate::conformance::case::{Case, Profile, case};
-use crate::conformance::client::{Client, Reply};
+use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect, expect_eq};
+use crate::conformance::message::Reply;
 use crate::conformance::wire::{acl, code, event, op, open_acl, record};
 
 /// The cases of this part.

@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result};
 
 use crate::conformance::case::{Case, case};
-use crate::conformance::client::{Message, PING_XID};
+use crate::conformance::client::PING_XID;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect, expect_eq};
+use crate::conformance::message::Message;
 use crate::conformance::session::ConnectRequest;
 use crate::conformance::wire::{code, event, hex, op, open_acl, record};
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::conformance::case::{Case, case};
-use crate::conformance::client::{Client, Message};
+use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect, expect_eq};
+use crate::conformance::message::Message;
 use crate::conformance::session::{ConnectRequest, ConnectResponse};
 use crate::conformance::socket::{Incoming, Socket};
 use crate::conformance::wire::{code, hex, op, open_acl, record};

@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result};
 
 use crate::conformance::case::{Case, case};
-use crate::conformance::client::{Client, Event};
+use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect, expect_eq};
+use crate::conformance::message::Event;
 use crate::conformance::multi::Operation;
 use crate::conformance::wire::{acl, code, event, hex, op, open_acl, record};
 

@@ -3,9 +3,10 @@
 use anyhow::{Result, bail};
 
 use crate::conformance::case::{Case, case};
-use crate::conformance::client::{Client, Message};
+use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::expect_eq;
+use crate::conformance::message::Message;
 use crate::conformance::wire::{event, op, record};
 
 /// The cases of this part.

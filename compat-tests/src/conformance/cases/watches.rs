@@ -5,9 +5,10 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 
 use crate::conformance::case::{Case, case};
-use crate::conformance::client::{Client, Event, Message};
+use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect, expect_eq};
+use crate::conformance::message::{Event, Message};
 use crate::conformance::multi::Operation;
 use crate::conformance::session::ConnectRequest;
 use crate::conformance::wire::{acl, code, event, hex, op, open_acl, record};

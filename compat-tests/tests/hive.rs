@@ -30,6 +30,16 @@ fn drivers_find_hiveserver2_through_zookeeper() -> Result<()> {
     run("drivers_find_hiveserver2_through_zookeeper", Against::ZooKeeper)
 }
 
+#[test]
+fn drivers_find_hiveserver2_through_zkshim_embedded() -> Result<()> {
+    run("drivers_find_hiveserver2_through_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn drivers_find_hiveserver2_through_two_zkshim_on_etcd() -> Result<()> {
+    run("drivers_find_hiveserver2_through_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
 fn run(test: &str, against: Against) -> Result<()> {
     if !can_run(test, &TOOLS, against)? {
         return Ok(());

@@ -34,6 +34,16 @@ fn kyuubis_steps_pass_on_zookeeper() -> Result<()> {
     run("kyuubis_steps_pass_on_zookeeper", Against::ZooKeeper)
 }
 
+#[test]
+fn kyuubis_steps_pass_on_zkshim_embedded() -> Result<()> {
+    run("kyuubis_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn kyuubis_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    run("kyuubis_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
 fn run(test: &str, against: Against) -> Result<()> {
     if !can_run(test, &["java", "mvn"], against)? {
         return Ok(());

@@ -6,6 +6,7 @@
 //   data PATH       the data as text
 //   delete PATH     `done`
 //   session         the session id
+// Reads are up to date, for whichever server a write went through: a sync goes first.
 // An error is printed as `error: ...`. The session is never renewed: `session` shows a loss.
 
 import java.io.BufferedReader;
@@ -58,6 +59,8 @@ public final class Znodes {
 
     private static String perform(ZooKeeper zooKeeper, String command, String path)
             throws Exception {
+        // Requests of a session are done in their order, so nobody has to wait for its reply.
+        zooKeeper.sync("/", (result, name, context) -> { }, null);
         switch (command) {
             case "children": {
                 StringBuilder names = new StringBuilder();

@@ -1,5 +1,5 @@
-// Connects with the JDBC driver of its class path, runs the queries and prints the first column of their
-// rows, one `row: ` line each. Knows nothing of ZooKeeper: the URL names it.
+// Connects with the JDBC driver of its class path, runs the queries and prints the first column
+// of their rows, one `row: ` line each. Knows nothing of ZooKeeper: the URL names it.
 
 import java.sql.Connection;
 import java.sql.DriverManager;

@@ -119,8 +119,10 @@ public final class KyuubiSteps {
     // --- 2.5: the watcher that de-registers ---
 
     private void dataChangedThenDeleted() throws Exception {
-        try (CuratorFramework client = connect(direct); CuratorFramework operator = connect(direct)) {
+        try (CuratorFramework client = connect(direct);
+                CuratorFramework operator = connect(direct)) {
             Instance instance = new Instance(client, "/deregister");
+            fresh(operator);
             operator.setData().forPath(instance.path, DATA);
             equal(EventType.NodeDataChanged, instance.nextEvent(), "first event");
             operator.setData().forPath(instance.path, DATA);
@@ -129,9 +131,9 @@ public final class KyuubiSteps {
             equal(EventType.NodeDeleted, instance.nextEvent(), "third event");
             await("the instance has left", () -> instance.left);
             // PersistentNode may have created it once more before it was closed.
-            await("it is gone", () -> operator.checkExists().forPath(instance.path) == null);
+            await("it is gone", () -> stat(operator, instance.path) == null);
             Thread.sleep(1000);
-            equal(null, operator.checkExists().forPath(instance.path), "a second later");
+            equal(null, stat(operator, instance.path), "a second later");
         }
     }
 
@@ -154,26 +156,27 @@ public final class KyuubiSteps {
         try (CuratorFramework operator = connect(direct)) {
             CuratorFramework client = connect(direct);
             Instance instance = new Instance(client, "/close");
-            check(operator.checkExists().forPath(instance.path) != null, "it is registered");
+            check(stat(operator, instance.path) != null, "it is registered");
             client.close();
-            equal(null, operator.checkExists().forPath(instance.path), "after the close's reply");
+            equal(null, stat(operator, instance.path), "after the close's reply");
         }
     }
 
     // --- 2.4 and 2.6: reconnect and loss ---
 
     private void reconnect(String namespace, String trouble) throws Exception {
-        try (CuratorFramework client = connect(relayed); CuratorFramework operator = connect(direct)) {
+        try (CuratorFramework client = connect(relayed);
+                CuratorFramework operator = connect(direct)) {
             LinkedBlockingQueue<ConnectionState> states = states(client);
             Instance instance = new Instance(client, namespace);
-            Stat before = operator.checkExists().forPath(instance.path);
+            Stat before = stat(operator, instance.path);
             long session = sessionId(client);
             ask(trouble);
             expect(states, ConnectionState.SUSPENDED);
             expect(states, ConnectionState.RECONNECTED);
             // PersistentNode writes its data again after each reconnect.
             equal(EventType.NodeDataChanged, instance.nextEvent(), "event");
-            Stat after = operator.checkExists().forPath(instance.path);
+            Stat after = stat(operator, instance.path);
             equal(session, sessionId(client), "session");
             equal(before.getCzxid(), after.getCzxid(), "czxid");
             equal(before.getEphemeralOwner(), after.getEphemeralOwner(), "owner");
@@ -184,33 +187,35 @@ public final class KyuubiSteps {
     }
 
     private void shortOutage() throws Exception {
-        try (CuratorFramework client = connect(relayed); CuratorFramework operator = connect(direct)) {
+        try (CuratorFramework client = connect(relayed);
+                CuratorFramework operator = connect(direct)) {
             LinkedBlockingQueue<ConnectionState> states = states(client);
             Instance instance = new Instance(client, "/outage");
-            Stat before = operator.checkExists().forPath(instance.path);
+            Stat before = stat(operator, instance.path);
             ask("hold");
             expect(states, ConnectionState.SUSPENDED);
             Thread.sleep(SESSION_TIMEOUT_MS / 4);
             ask("release");
             expect(states, ConnectionState.RECONNECTED);
-            Stat after = operator.checkExists().forPath(instance.path);
+            Stat after = stat(operator, instance.path);
             equal(before.getCzxid(), after.getCzxid(), "czxid");
         }
     }
 
     private void sessionLoss() throws Exception {
-        try (CuratorFramework client = connect(relayed); CuratorFramework operator = connect(direct)) {
+        try (CuratorFramework client = connect(relayed);
+                CuratorFramework operator = connect(direct)) {
             LinkedBlockingQueue<ConnectionState> states = states(client);
             Instance instance = new Instance(client, "/loss");
-            Stat before = operator.checkExists().forPath(instance.path);
+            Stat before = stat(operator, instance.path);
             ask("hold");
-            await("the session's end", () -> operator.checkExists().forPath(instance.path) == null);
+            await("the session's end", () -> stat(operator, instance.path) == null);
             ask("release");
             expect(states, ConnectionState.SUSPENDED);
             expect(states, ConnectionState.LOST);
             expect(states, ConnectionState.RECONNECTED);
-            await("it is back", () -> operator.checkExists().forPath(instance.path) != null);
-            Stat after = operator.checkExists().forPath(instance.path);
+            await("it is back", () -> stat(operator, instance.path) != null);
+            Stat after = stat(operator, instance.path);
             check(after.getCzxid() > before.getCzxid(), "it was created anew");
             equal(sessionId(client), after.getEphemeralOwner(), "new owner");
             check(after.getEphemeralOwner() != before.getEphemeralOwner(), "another session");
@@ -227,10 +232,12 @@ public final class KyuubiSteps {
             check(first.acquire(PATIENCE_MS, TimeUnit.MILLISECONDS), "the first gets the lock");
             equal(1, one.getChildren().forPath(path + "/leases").size(), "leases");
             check(!second.acquire(1, TimeUnit.SECONDS), "the second has to wait");
+            fresh(one);
             equal(0, one.getChildren().forPath(path + "/locks").size(), "waiting after that");
             first.release();
             check(second.acquire(PATIENCE_MS, TimeUnit.MILLISECONDS), "the second gets it");
             second.release();
+            fresh(one);
             equal(0, one.getChildren().forPath(path + "/leases").size(), "leases at the end");
         }
     }
@@ -256,7 +263,8 @@ public final class KyuubiSteps {
     private void engineLockOfALostHolder() throws Exception {
         try (CuratorFramework two = connect(direct)) {
             CuratorFramework one = connect(direct);
-            check(new InterProcessSemaphoreMutex(one, "/lost").acquire(1, TimeUnit.MINUTES), "lock");
+            InterProcessSemaphoreMutex first = new InterProcessSemaphoreMutex(one, "/lost");
+            check(first.acquire(PATIENCE_MS, TimeUnit.MILLISECONDS), "the first gets the lock");
             InterProcessSemaphoreMutex second = new InterProcessSemaphoreMutex(two, "/lost");
             ExecutorService waiter = Executors.newSingleThreadExecutor();
             Future<Boolean> acquired = waiter.submit(
@@ -291,6 +299,7 @@ public final class KyuubiSteps {
             return null;
         });
         try (CuratorFramework client = connect(direct)) {
+            fresh(client);
             equal(40, ByteBuffer.wrap(client.getData().forPath("/counter")).getInt(), "value");
         }
     }
@@ -301,6 +310,7 @@ public final class KyuubiSteps {
             for (int i = 0; i < 10; i++) {
                 // Every user's session opens a ZooKeeper session of its own.
                 try (CuratorFramework client = connect(direct)) {
+                    fresh(client);
                     List<String> names = client.getChildren().forPath("/lookup");
                     equal(1, names.size(), "instances");
                     String path = "/lookup/" + names.get(names.size() - 1);
@@ -421,6 +431,19 @@ public final class KyuubiSteps {
             check(System.nanoTime() < deadline, what + " does not come");
             Thread.sleep(50);
         }
+    }
+
+    /** Reads what is true now: another session's write may have gone through another server. */
+    private static Stat stat(CuratorFramework client, String path) throws Exception {
+        fresh(client);
+        return client.checkExists().forPath(path);
+    }
+
+    private static void fresh(CuratorFramework client) throws Exception {
+        LinkedBlockingQueue<Integer> results = new LinkedBlockingQueue<>();
+        client.getZookeeperClient().getZooKeeper()
+                .sync("/", (result, path, context) -> results.add(result), null);
+        equal(0, results.poll(PATIENCE_MS, TimeUnit.MILLISECONDS), "result of the sync");
     }
 
     private static long sessionId(CuratorFramework client) throws Exception {

@@ -91,6 +91,7 @@ transcripts! {
     a_ping_does_not_wait_for_a_slow_write,
     a_refused_txn_is_sent_again_later,
     a_restarted_server_of_ones_own_keeps_its_sessions,
+    a_resumed_session_waits_for_what_it_has_under_way,
     a_session_and_its_ephemerals_go_in_one_revision,
     a_session_is_cut_when_nobody_can_tell_what_became_of_its_write,
     a_session_is_never_refused_before_a_barrier,
@@ -108,6 +109,7 @@ transcripts! {
     set_watches_with_a_later_zxid_waits_for_the_tree,
     sync_shows_what_others_have_written,
     time_not_served_does_not_count_against_sessions,
+    what_a_session_left_behind_when_it_moved_is_not_done_when_it_comes_back,
     what_happened_while_the_history_was_compacted_is_told_in_one_step,
     when_a_lease_took_a_child_is_written_down,
 }

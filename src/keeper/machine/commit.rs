@@ -8,7 +8,7 @@ use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
 use crate::keeper::replica::Replica;
 use crate::keeper::request::{Operation, SessionId};
-use crate::keeper::sessions::{Local, Pending, Work};
+use crate::keeper::sessions::{Local, Pending, Stay, Work};
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use crate::keeper::zxid::Revision;
 use rustc_hash::FxHashMap;
@@ -117,12 +117,13 @@ impl Keeper {
             unix_ms: self.now.unix_ms,
         };
         while let Some(session) = self.ready.pop_front() {
-            let Some(local) = self.locals.find(session) else { continue };
+            let Some(stay) = self.locals.stay(session) else { continue };
+            let Some(local) = self.locals.find_stay(stay) else { continue };
             local.scheduled = false;
             if local.blocked {
                 continue;
             }
-            match desk.take_run(session, local, &mut builder) {
+            match desk.take_run(stay, local, &mut builder) {
                 Run::Joined => {}
                 Run::Held(until) => self.held.push((until, session)),
                 Run::Behind(token) => self.behind.entry(token).or_default().push(session),
@@ -214,12 +215,8 @@ impl Keeper {
 impl Desk<'_, '_> {
     /// The consecutive writes at the head of a session's queue join the batch, as far as they
     /// can.
-    fn take_run(
-        &mut self,
-        session: SessionId,
-        local: &mut Local,
-        builder: &mut Builder<Carried>,
-    ) -> Run {
+    fn take_run(&mut self, stay: Stay, local: &mut Local, builder: &mut Builder<Carried>) -> Run {
+        let session = stay.session;
         let mut joined = 0;
         while let Some(head) = local.queue.front() {
             let alone = stands_alone(&head.work);
@@ -250,7 +247,7 @@ impl Desk<'_, '_> {
             } else {
                 Vec::new()
             };
-            builder.join(Some(session), Carried::Session(session, pending), plan);
+            builder.join(Some(session), Carried::Session(stay, pending), plan);
             builder.claim(claims, self.settings.shim_lease);
             joined += 1;
             if alone {

@@ -174,7 +174,7 @@ impl Keeper {
             self.confirm(sent_at);
             for waiter in waiters {
                 match waiter {
-                    Waiter::Session(session) => self.session_passed(session),
+                    Waiter::Session(stay) => self.session_passed(stay),
                     Waiter::Connect(connection, connect) => {
                         self.connect_after_barrier(connection, connect);
                     }
@@ -259,11 +259,8 @@ impl Keeper {
             self.find_lease(session, timeout);
             return;
         }
-        let waits = local
-            .queue
-            .front()
-            .is_some_and(|head| matches!(head.work, crate::keeper::sessions::Work::Attach { .. }));
-        if waits && !gone && local.blocked {
+        if local.renewing && !gone {
+            local.renewing = false;
             self.unblock(session);
         }
     }

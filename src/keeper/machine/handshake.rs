@@ -212,6 +212,7 @@ impl Keeper {
         self.leases.change_interval(lease, renewal_interval(timeout));
         if !self.leases.is_fresh(lease, now) {
             local.blocked = true;
+            local.renewing = true;
             self.leases.asked(lease, now);
             self.command(StoreCommand::Renew(lease));
             return false;

@@ -22,7 +22,7 @@ use crate::keeper::planner::Settings;
 use crate::keeper::replica::Replica;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, SessionId, Xid};
 use crate::keeper::sessions::leases::Leases;
-use crate::keeper::sessions::{Locals, Pending};
+use crate::keeper::sessions::{Locals, Pending, Stay};
 use crate::keeper::time::Now;
 use crate::keeper::tree::Path;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
@@ -54,7 +54,7 @@ struct Connection {
 #[derive(Debug)]
 enum Waiter {
     /// A session's sync, or its setWatches with a zxid ahead of the tree.
-    Session(SessionId),
+    Session(Stay),
     /// A connect that cannot be refused, or not served, before it is certain.
     Connect(ConnectionId, Connect),
     /// A batch without writes whose guards held at the revision waited for.
@@ -67,7 +67,7 @@ enum Waiter {
 #[derive(Debug)]
 enum Carried {
     /// The head of a session's queue.
-    Session(SessionId, Pending),
+    Session(Stay, Pending),
     /// Something of the shim's own.
     Internal(Internal),
 }

@@ -10,7 +10,7 @@ use crate::keeper::reader::Reader;
 use crate::keeper::request::{
     Auth, Body, ConnectionId, Operation, Outgoing, Reply, Request, SessionId, Xid,
 };
-use crate::keeper::sessions::{Pending, Work};
+use crate::keeper::sessions::{Pending, Stay, Work};
 use crate::keeper::time::Now;
 use crate::keeper::zxid::Zxid;
 use std::sync::Arc;
@@ -142,8 +142,7 @@ impl Keeper {
                     return;
                 }
                 Turn::Sync => {
-                    self.block(session);
-                    self.barriers.wait(Waiter::Session(session));
+                    self.wait_for_barrier(session);
                     return;
                 }
                 Turn::Read => {
@@ -168,9 +167,11 @@ impl Keeper {
         }
     }
 
-    fn block(&mut self, session: SessionId) {
-        if let Some(local) = self.locals.find(session) {
+    fn wait_for_barrier(&mut self, session: SessionId) {
+        let Some(stay) = self.locals.stay(session) else { return };
+        if let Some(local) = self.locals.find_stay(stay) {
             local.blocked = true;
+            self.barriers.wait(Waiter::Session(stay));
         }
     }
 
@@ -191,17 +192,16 @@ impl Keeper {
         if !matches!(head, Some(Work::Request(_, operation)) if is_ahead(operation, zxid)) {
             return false;
         }
-        local.blocked = true;
-        self.barriers.wait(Waiter::Session(session));
+        self.wait_for_barrier(session);
         true
     }
 
     /// A barrier that a session waited for has passed: its head is served whatever it is.
-    pub(super) fn session_passed(&mut self, session: SessionId) {
-        if let Some(local) = self.locals.find(session) {
+    pub(super) fn session_passed(&mut self, stay: Stay) {
+        if let Some(local) = self.locals.find_stay(stay) {
             local.blocked = false;
-            self.serve_head(session);
-            self.proceed(session);
+            self.serve_head(stay.session);
+            self.proceed(stay.session);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::keeper::machine::{Carried, Internal, Keeper, Waiter};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Planner, SessionFence, Writer};
 use crate::keeper::request::{Body, ConnectionId, MultiResult, Operation, SessionId, Xid};
-use crate::keeper::sessions::{Local, Pending, Work};
+use crate::keeper::sessions::{Local, Pending, Stay, Work};
 use crate::keeper::tree::Path;
 use crate::keeper::txn::{CommitError, Key, LeaseId, StoreCommand, Token, TxnAnswer};
 use crate::keeper::zxid::Zxid;
@@ -98,22 +98,22 @@ impl Keeper {
         // be planned again.
         let mut effective = FxHashMap::default();
         for (index, (entry, fate)) in entries.iter().zip(fates).enumerate() {
-            if let (Some(session), Fate::Done, true) = (session_of(entry), fate, entry.writes) {
+            if let (Some(session), Fate::Done, true) = (stay_of(entry), fate, entry.writes) {
                 effective.insert(session, index);
             }
         }
-        let mut sessions = Vec::new();
+        let mut stays = Vec::new();
         let mut done = Vec::new();
         let mut again = Vec::new();
         let mut behind = FxHashSet::default();
         for (index, (entry, fate)) in entries.into_iter().zip(fates).enumerate() {
-            let session = session_of(&entry);
-            let settled = session.and_then(|session| effective.get(&session));
+            let stay = stay_of(&entry);
+            let settled = stay.and_then(|stay| effective.get(&stay));
             let holds = match fate {
                 Fate::Conflict => false,
                 Fate::Done if entry.writes => true,
                 Fate::Done | Fate::NoTrace => {
-                    let in_turn = session.is_none_or(|session| !behind.contains(&session));
+                    let in_turn = stay.is_none_or(|stay| !behind.contains(&stay));
                     settled.is_some_and(|last| index < *last)
                         || (in_turn && self.still_holds(&entry))
                 }
@@ -121,19 +121,26 @@ impl Keeper {
             if holds {
                 done.push(entry);
             } else {
-                behind.extend(session);
+                behind.extend(stay);
                 again.push(entry.work);
             }
-            sessions.extend(session);
+            stays.extend(stay);
         }
         done.into_iter().for_each(|entry| self.finish(entry));
         again.reverse();
         self.put_back(again);
-        sessions.dedup();
-        for session in sessions {
-            self.unblock(session);
-        }
+        self.unblock_all(stays);
         self.batch_out_of_the_way(token);
+    }
+
+    /// The sessions of a batch that is settled go on, where they are still served.
+    fn unblock_all(&mut self, mut stays: Vec<Stay>) {
+        stays.dedup();
+        for stay in stays {
+            if self.locals.find_stay(stay).is_some() {
+                self.unblock(stay.session);
+            }
+        }
     }
 
     /// Whoever waited for a batch to be out of the way has another try.
@@ -156,12 +163,12 @@ impl Keeper {
     fn put_back(&mut self, works: Vec<Carried>) {
         for work in works {
             match work {
-                Carried::Session(session, mut pending) => match self.locals.find(session) {
+                Carried::Session(stay, mut pending) => match self.locals.find_stay(stay) {
                     Some(local) => {
                         pending.conflicts = pending.conflicts.saturating_add(1);
                         local.queue.push_front(pending);
                     }
-                    None => self.drop_pending(pending),
+                    None => self.drop_pending(stay.session, pending),
                 },
                 Carried::Internal(internal) => self.retry_internal(internal),
             }
@@ -171,7 +178,7 @@ impl Keeper {
     /// A request that writes nothing leaves no trace: it is planned once more, on the present
     /// tree, and answered if that gives the same.
     fn still_holds(&self, entry: &Entry<Carried>) -> bool {
-        let Carried::Session(session, pending) = &entry.work else { return true };
+        let Carried::Session(Stay { session, .. }, pending) = &entry.work else { return true };
         let Work::Request(_, operation) = &pending.work else { return true };
         let Some(record) = self.replica.sessions.get(session) else { return false };
         let fence =
@@ -189,7 +196,7 @@ impl Keeper {
 
     fn finish(&mut self, entry: Entry<Carried>) {
         let (session, pending) = match entry.work {
-            Carried::Session(session, pending) => (session, pending),
+            Carried::Session(stay, pending) => (stay.session, pending),
             Carried::Internal(internal) => {
                 self.finish_internal(internal);
                 return;
@@ -240,7 +247,7 @@ impl Keeper {
     pub(super) fn drop_local(&mut self, session: SessionId) -> Option<Local> {
         let mut local = self.locals.remove(session)?;
         for pending in std::mem::take(&mut local.queue) {
-            self.drop_pending(pending);
+            self.drop_pending(session, pending);
         }
         if let Some(connection) = local.connection {
             self.close(connection);
@@ -248,10 +255,12 @@ impl Keeper {
         Some(local)
     }
 
-    fn drop_pending(&mut self, pending: Pending) {
+    fn drop_pending(&mut self, session: SessionId, pending: Pending) {
         self.outstanding -= 1;
+        let ended = !self.replica.sessions.contains_key(&session);
         match pending.work {
-            Work::Attach { .. } => self.refuse(pending.connection),
+            Work::Attach { .. } if ended => self.refuse(pending.connection),
+            Work::Attach { .. } => self.close(pending.connection),
             Work::Open | Work::Request(..) => self.close(pending.connection),
             Work::Expire => {}
         }
@@ -270,12 +279,9 @@ impl Keeper {
         if !same_shape {
             self.nested_left = NESTED_AFTER_CONFLICT;
         }
-        let mut sessions: Vec<SessionId> = batch.entries.iter().filter_map(session_of).collect();
-        sessions.dedup();
+        let stays = batch.entries.iter().filter_map(stay_of).collect();
         self.put_back(batch.entries.into_iter().rev().map(|entry| entry.work).collect());
-        for session in sessions {
-            self.unblock(session);
-        }
+        self.unblock_all(stays);
         self.batch_out_of_the_way(token);
     }
 
@@ -340,16 +346,17 @@ impl Keeper {
         let Some(batch) = self.take_batch(token) else { return };
         for entry in batch.entries {
             match entry.work {
-                Carried::Session(session, pending) => self.cut_off(session, pending),
+                Carried::Session(stay, pending) => self.cut_off(stay, pending),
                 Carried::Internal(internal) => self.retry_internal(internal),
             }
         }
         self.batch_out_of_the_way(token);
     }
 
-    fn cut_off(&mut self, session: SessionId, pending: Pending) {
-        let Some(local) = self.locals.find(session) else {
-            self.drop_pending(pending);
+    fn cut_off(&mut self, stay: Stay, pending: Pending) {
+        let session = stay.session;
+        let Some(local) = self.locals.find_stay(stay) else {
+            self.drop_pending(session, pending);
             return;
         };
         local.unsettled = true;
@@ -406,8 +413,12 @@ impl Keeper {
 }
 
 fn session_of(entry: &Entry<Carried>) -> Option<SessionId> {
+    stay_of(entry).map(|stay| stay.session)
+}
+
+fn stay_of(entry: &Entry<Carried>) -> Option<Stay> {
     match &entry.work {
-        Carried::Session(session, _) => Some(*session),
+        Carried::Session(stay, _) => Some(*stay),
         Carried::Internal(_) => None,
     }
 }

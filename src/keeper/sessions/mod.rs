@@ -82,6 +82,15 @@ pub enum Work {
     Expire,
 }
 
+/// One stay of a session at this shim. A session that moves away and comes back begins another,
+/// and nothing that was under way for the old one concerns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stay {
+    /// Whose.
+    pub session: SessionId,
+    number: u64,
+}
+
 /// A session that this shim serves.
 #[derive(Debug)]
 pub struct Local {
@@ -100,6 +109,8 @@ pub struct Local {
     /// The head of the queue, or what was before it, waits for an answer from outside: a batch, a
     /// barrier, a renewal.
     pub blocked: bool,
+    /// It is blocked because the head waits for a renewal of the lease.
+    pub renewing: bool,
     /// It stands in the list of those that have a write to plan.
     pub scheduled: bool,
     /// Something that it wrote has an unknown outcome; the key must be written again before
@@ -107,6 +118,7 @@ pub struct Local {
     pub unsettled: bool,
     /// Its end is under way.
     pub ending: bool,
+    stay: u64,
 }
 
 impl Local {
@@ -120,9 +132,11 @@ impl Local {
             lease: LeaseId::NONE,
             queue: VecDeque::new(),
             blocked: false,
+            renewing: false,
             scheduled: false,
             unsettled: false,
             ending: false,
+            stay: 0,
         }
     }
 
@@ -141,12 +155,13 @@ pub struct Locals {
     sessions: FxHashMap<SessionId, Local>,
     buckets: BTreeMap<Duration, Vec<SessionId>>,
     tick: Duration,
+    stays: u64,
 }
 
 impl Locals {
     /// None yet.
     pub fn new(tick: Duration) -> Self {
-        Self { sessions: FxHashMap::default(), buckets: BTreeMap::new(), tick }
+        Self { sessions: FxHashMap::default(), buckets: BTreeMap::new(), tick, stays: 0 }
     }
 
     /// The deadline of a session whose client spoke `now`: the end of the tick in which the
@@ -167,8 +182,21 @@ impl Locals {
         self.sessions.get(&session)
     }
 
+    /// The present stay of a session.
+    pub fn stay(&self, session: SessionId) -> Option<Stay> {
+        let number = self.peek(session)?.stay;
+        Some(Stay { session, number })
+    }
+
+    /// A session, if it is still the same stay.
+    pub fn find_stay(&mut self, stay: Stay) -> Option<&mut Local> {
+        self.find(stay.session).filter(|local| local.stay == stay.number)
+    }
+
     /// This shim serves a session from now on.
-    pub fn insert(&mut self, session: SessionId, local: Local) -> &mut Local {
+    pub fn insert(&mut self, session: SessionId, mut local: Local) -> &mut Local {
+        self.stays += 1;
+        local.stay = self.stays;
         self.buckets.entry(local.deadline).or_default().push(session);
         self.sessions.entry(session).insert_entry(local).into_mut()
     }

@@ -122,7 +122,7 @@ impl<W> Builder<W> {
     }
 
     /// Whether a plan fits. A plan that does not fit into an empty batch never will.
-    pub fn check(&self, plan: &Plan) -> Result<(), Full> {
+    pub fn check(&self, session: Option<SessionId>, plan: &Plan) -> Result<(), Full> {
         let bytes: usize = self.bytes + plan_bytes(plan);
         let guards = self.guards + plan.guards.len();
         let writes = self.writes + plan.writes.len();
@@ -130,9 +130,13 @@ impl<W> Builder<W> {
             Shape::Flat => {
                 guards <= self.limits.operations_max && writes <= self.limits.writes_max(guards)
             }
-            // Groups may merge, so that the sum of all is what a single one may have.
             Shape::Nested => {
                 let half = self.limits.operations_max / 2;
+                let (mut guards, mut writes) = (plan.guards.len(), plan.writes.len());
+                for group in self.found_groups(session, plan) {
+                    guards += self.groups[group].guards.len();
+                    writes += self.groups[group].writes.len();
+                }
                 self.groups.len() + 1 < half && guards <= half && writes <= half
             }
         };
@@ -141,6 +145,11 @@ impl<W> Builder<W> {
         } else {
             Err(Full)
         }
+    }
+
+    /// The batch is flat and holds more guards than writes, as those of setData do.
+    pub fn is_bound_by_guards(&self) -> bool {
+        self.shape == Shape::Flat && self.guards > self.writes
     }
 
     /// Take a planned request in. The caller has checked that it fits.
@@ -168,15 +177,7 @@ impl<W> Builder<W> {
         if self.shape == Shape::Flat && !self.groups.is_empty() {
             return 0;
         }
-        let mut found: Vec<usize> = plan
-            .depends
-            .iter()
-            .filter_map(|slot| self.of_slot.get(slot))
-            .chain(session.and_then(|session| self.of_session.get(&session)))
-            .map(|group| self.root(*group))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
+        let found = self.found_groups(session, plan);
         let group = match found.split_first() {
             None => {
                 self.groups.push(Group::default());
@@ -197,6 +198,20 @@ impl<W> Builder<W> {
             self.of_session.insert(session, group);
         }
         group
+    }
+
+    /// The groups that a plan rests on.
+    fn found_groups(&self, session: Option<SessionId>, plan: &Plan) -> Vec<usize> {
+        let mut found: Vec<usize> = plan
+            .depends
+            .iter()
+            .filter_map(|slot| self.of_slot.get(slot))
+            .chain(session.and_then(|session| self.of_session.get(&session)))
+            .map(|group| self.root(*group))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     fn root(&self, mut group: usize) -> usize {
@@ -425,4 +440,53 @@ impl Claims {
 /// A session has one batch under way anyway, and `x` keys belong to one batch each.
 fn is_claimed(slot: &Slot) -> bool {
     matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_) | Slot::Pzxid(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::planner::Test;
+    use crate::keeper::request::Body;
+    use crate::keeper::zxid::Revision;
+
+    fn plan(guards: &[&str], writes: &[&str]) -> Plan {
+        let slot = |path: &&str| Slot::Node((*path).into());
+        let guard = |path| Guard { slot: slot(path), test: Test::Unchanged(Revision::NEVER) };
+        let write = |path| (slot(path), Write { value: None, lease: LeaseId::NONE });
+        Plan {
+            guards: guards.iter().map(guard).collect(),
+            depends: Vec::new(),
+            writes: writes.iter().map(write).collect(),
+            outcome: Ok(Body::Empty),
+            stat_of: None,
+            must_wait: false,
+        }
+    }
+
+    fn batch(plan: Plan) -> Batch<()> {
+        let mut builder = Builder::new(Shape::Flat, Limits::default());
+        builder.join(None, (), plan);
+        builder.finish(BatchNumber { shim: ShimId(1), lease: LeaseId(1), number: 1 }).1
+    }
+
+    #[test]
+    fn a_guarded_key_is_in_the_way_until_every_batch_that_guards_it_is_settled() {
+        let (first, second) = (batch(plan(&["/a"], &["/b"])), batch(plan(&["/a"], &["/c"])));
+        let mut claims = Claims::default();
+        claims.add(Token(1), &first);
+        claims.add(Token(2), &second);
+        claims.remove(Token(2), &second);
+        let writer = plan(&[], &["/a"]);
+        assert_eq!(claims.in_the_way(&writer), Some(Token(1)), "the one that is under way");
+        claims.remove(Token(1), &first);
+        assert_eq!(claims.in_the_way(&writer), None);
+    }
+
+    #[test]
+    fn guards_of_others_are_not_in_the_way_of_guards() {
+        let mut claims = Claims::default();
+        claims.add(Token(1), &batch(plan(&["/a"], &["/b"])));
+        assert_eq!(claims.in_the_way(&plan(&["/a"], &["/c"])), None);
+        assert_eq!(claims.in_the_way(&plan(&["/b"], &["/c"])), Some(Token(1)));
+    }
 }

@@ -21,6 +21,9 @@ const IN_FLIGHT_MAX: usize = 3;
 /// So many waiting writes are worth a batch beside those under way.
 const WRITES_WORTH_A_BATCH: usize = 64;
 
+/// Batches stay nested for so many once the guards of a flat one were what filled it.
+const NESTED_FOR_GUARDS: u32 = 16;
+
 /// The most ephemerals that go with their session in one txn: two guards each. More are left to
 /// the lease.
 const EPHEMERALS_A_CLOSE_MAX: usize = 60;
@@ -106,6 +109,7 @@ impl Keeper {
         let mut builder = Builder::new(shape, self.limits);
         let mut never_fits = Vec::new();
         let mut again = Vec::new();
+        let mut full = false;
         let mut desk = Desk {
             overlay: Overlay::new(&self.replica.tree),
             replica: &self.replica,
@@ -129,11 +133,16 @@ impl Keeper {
                 Run::Behind(token) => self.behind.entry(token).or_default().push(session),
                 Run::Next => again.push(session),
                 Run::Full => {
+                    full = builder.is_bound_by_guards();
                     again.push(session);
                     break;
                 }
                 Run::NeverFits => never_fits.push(session),
             }
+        }
+        if full {
+            // Nested txns have room for more guards.
+            self.nested_left = self.nested_left.max(NESTED_FOR_GUARDS);
         }
         for session in again.into_iter().rev() {
             if let Some(local) = self.locals.find(session) {
@@ -198,7 +207,7 @@ impl Keeper {
                 continue;
             };
             let waits = plan.must_wait || desk.claims.in_the_way(&plan).is_some();
-            if waits || builder.check(&plan).is_err() {
+            if waits || builder.check(None, &plan).is_err() {
                 desk.overlay.roll_back(mark);
                 self.internal.push_back(internal);
                 continue;
@@ -232,7 +241,7 @@ impl Desk<'_, '_> {
             } else if plan.must_wait {
                 Some(Run::Next)
             } else {
-                self.find_room(&plan, builder).err()
+                self.find_room(session, &plan, builder).err()
             };
             if let Some(obstacle) = obstacle {
                 self.overlay.roll_back(mark);
@@ -279,14 +288,19 @@ impl Desk<'_, '_> {
             .max()
     }
 
-    fn find_room(&self, plan: &Plan, builder: &mut Builder<Carried>) -> Result<(), Run> {
-        match builder.check(plan) {
+    fn find_room(
+        &self,
+        session: SessionId,
+        plan: &Plan,
+        builder: &mut Builder<Carried>,
+    ) -> Result<(), Run> {
+        match builder.check(Some(session), plan) {
             Ok(()) => Ok(()),
             Err(Full) if !builder.is_empty() => Err(Run::Full),
             Err(Full) => {
                 // A large request goes alone, and flat, where more fits.
                 *builder = Builder::new(Shape::Flat, self.limits);
-                builder.check(plan).map_err(|Full| Run::NeverFits)
+                builder.check(Some(session), plan).map_err(|Full| Run::NeverFits)
             }
         }
     }

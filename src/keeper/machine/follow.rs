@@ -243,7 +243,8 @@ impl Keeper {
                 self.register();
             }
             Some(Holder::Idle { .. }) if gone => self.leases.forget(lease),
-            Some(Holder::Session(session)) => self.session_renewed(session, gone),
+            // Nothing was learnt: whoever waits asks again with the next heartbeat.
+            Some(Holder::Session(session)) if ttl.is_some() => self.session_renewed(session, gone),
             _ => {}
         }
     }

@@ -90,7 +90,7 @@ impl Keeper {
         if self.loaded && self.silence() >= HEARTBEAT {
             self.barriers.want();
         }
-        self.answer_stuck_pings();
+        self.help_the_stuck();
         if self.silence() < self.options.session_timeout_min / 2 {
             return;
         }
@@ -110,18 +110,22 @@ impl Keeper {
     }
 
     /// A ping that stands behind a write that takes long is answered all the same: the client
-    /// counts the silence.
-    fn answer_stuck_pings(&mut self) {
+    /// counts the silence. A lease whose renewal was not answered is renewed again.
+    fn help_the_stuck(&mut self) {
         let stuck: Vec<SessionId> = self
             .locals
             .iter()
             .filter(|(_, local)| local.blocked && !local.queue.is_empty())
             .map(|(session, _)| session)
             .collect();
+        let mut waiting_for_lease = Vec::new();
         for session in stuck {
             let Some(local) = self.locals.find(session) else { continue };
             let is_ping =
                 |pending: &Pending| matches!(pending.work, Work::Request(_, Operation::Ping));
+            if local.queue.front().is_some_and(|head| matches!(head.work, Work::Attach { .. })) {
+                waiting_for_lease.push(local.lease);
+            }
             let pings: Vec<ConnectionId> = local
                 .queue
                 .iter()
@@ -133,6 +137,10 @@ impl Keeper {
             for connection in pings {
                 self.reply(connection, Xid::PING, Ok(Body::Empty));
             }
+        }
+        for lease in waiting_for_lease {
+            self.leases.asked(lease, self.now.monotonic);
+            self.command(StoreCommand::Renew(lease));
         }
     }
 

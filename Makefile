@@ -41,6 +41,7 @@ check: ## All that a change must pass.
 tools: ## Fetch and build the real servers that the tests run against (done by the tests themselves, too).
 	tools/protoc/protoc --version
 	tools/etcd/build
+	tools/etcd/oldest
 	tools/zookeeper/fetch
 
 clean: ## Remove what was built, tools included; ./zkshim-data stays.

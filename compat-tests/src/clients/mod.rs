@@ -30,7 +30,15 @@ pub fn can_run(test: &str, client: &[&str], against: Against) -> Result<bool> {
     let Some(tool) = client.iter().chain(against.tools()).find(missing) else {
         return Ok(true);
     };
-    let reason = format!("{test} because `{tool}` is missing");
+    not_run(&format!("{test} because `{tool}` is missing"))?;
+    Ok(false)
+}
+
+/// Notes what is not run, and why, for all to see.
+///
+/// # Errors
+/// The note cannot be written.
+pub fn not_run(reason: &str) -> Result<()> {
     // Written straight to the stream: the test harness would keep back what `eprintln!` says.
     writeln!(std::io::stderr(), "\nNOT RUN: {reason}").context("say what is not run")?;
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
@@ -40,8 +48,7 @@ pub fn can_run(test: &str, client: &[&str], against: Against) -> Result<bool> {
         .append(true)
         .open(target.join("not-run.txt"))
         .context("open not-run.txt")?;
-    writeln!(list, "{reason}").context("write not-run.txt")?;
-    Ok(false)
+    writeln!(list, "{reason}").context("write not-run.txt")
 }
 
 /// The directory with the jars that `java/<name>/pom.xml` gathers.

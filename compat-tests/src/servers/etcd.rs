@@ -11,9 +11,6 @@ use tempfile::TempDir;
 use crate::servers::process::{Launch, Process, ask, free_port, retry_start};
 use crate::servers::tool_output;
 
-/// Where distributions install etcd; Debian's is 3.4.
-const OLDEST: &str = "/usr/bin/etcd";
-
 /// A running etcd.
 pub struct Etcd {
     process: Process,
@@ -37,13 +34,17 @@ impl Etcd {
         Self::start_binary(&binary, flags)
     }
 
-    /// Starts the distribution's etcd (3.4 on Debian), or gives `None` where there is none.
+    /// Starts the distribution's etcd (3.4 on Debian 12) that `tools/etcd/oldest` gives, or gives
+    /// `None` where there is none.
     ///
     /// # Errors
-    /// It is there and does not serve.
+    /// It cannot be fetched or does not serve.
     pub fn start_oldest() -> Result<Option<Self>> {
-        let binary = Path::new(OLDEST);
-        if binary.exists() { Self::start_binary(binary, &[]).map(Some) } else { Ok(None) }
+        let binary = tool_output("tools/etcd/oldest")?;
+        if binary.is_empty() {
+            return Ok(None);
+        }
+        Self::start_binary(Path::new(&binary), &[]).map(Some)
     }
 
     /// Starts a given etcd program.

@@ -20,8 +20,20 @@ struct Pass {
     lost: Vec<Slot>,
     /// Parents whose `p` was written.
     written_down: FxHashSet<Path>,
-    /// Znodes whose events come from a multi's steps.
-    stepped: FxHashSet<Path>,
+    /// The multis whose events come from their steps, in order.
+    stepped: Vec<Stepped>,
+    /// Which of them a znode belongs to: one at most, for no two requests of a revision write a
+    /// znode.
+    of_path: FxHashMap<Path, usize>,
+}
+
+/// A multi that changes a znode more than once.
+#[derive(Default)]
+struct Stepped {
+    slot: Option<Slot>,
+    steps: Vec<Step>,
+    /// The net changes of its znodes, taken out of their order; none once they are made.
+    changes: Vec<(Slot, Option<KeyValue>)>,
 }
 
 impl Replica {
@@ -32,14 +44,14 @@ impl Replica {
             return Applied::default();
         }
         let mut pass = Pass::default();
-        let steps = self.apply_stepped(&changes, &mut pass);
+        note_steps(&changes, &mut pass);
         for change in changes.changes {
             let (key, put) = match change {
                 Change::Put(entry) => (entry.key.clone(), Some(entry)),
                 Change::Delete(key) => (key, None),
             };
             match Slot::parse(&key) {
-                Some(slot) => self.apply_key(slot, put, revision, &steps, &mut pass),
+                Some(slot) => self.apply_key(slot, put, revision, &mut pass),
                 None => tracing::debug!(?key, "foreign key under the prefix"),
             }
         }
@@ -55,15 +67,18 @@ impl Replica {
         slot: Slot,
         put: Option<KeyValue>,
         revision: Revision,
-        steps: &FxHashMap<Slot, Vec<Step>>,
         pass: &mut Pass,
     ) {
-        match (slot, put) {
-            (Slot::Node(path), put) if pass.stepped.contains(&path) => {
+        if let Some(index) = pass.of_path_of(&slot) {
+            if let Slot::Node(path) = &slot {
                 if put.is_none() {
-                    pass.applied.bereft.push(path::parent_or_root(&path).into());
+                    pass.applied.bereft.push(path::parent_or_root(path).into());
                 }
+                self.make_stepped(index, revision, pass);
             }
+            return;
+        }
+        match (slot, put) {
             (Slot::Node(path), Some(entry)) => self.put_node(path, entry, pass),
             (Slot::Node(path), None) => self.delete_node(&path, revision, pass),
             (Slot::Acl(path), Some(entry)) => self.put_acl(path, entry, pass),
@@ -86,11 +101,7 @@ impl Replica {
             (Slot::Batch(shim), Some(entry)) if self.shims.contains(&shim) => {
                 pass.applied.batches.extend(keyspace::decode_number(entry.value));
             }
-            (slot @ Slot::Steps(..), Some(_)) => {
-                for step in steps.get(&slot).into_iter().flatten() {
-                    pass.applied.fired.push(self.fired_step(step));
-                }
-            }
+            (slot @ Slot::Steps(..), Some(_)) => self.tell_steps(&slot, pass),
             (Slot::Claim(slot, shim), Some(entry)) => {
                 self.put_claim(&slot, shim, entry.create_revision);
                 pass.applied.claimed.push((*slot, shim));
@@ -108,44 +119,21 @@ impl Replica {
         }
     }
 
-    /// The znodes that a multi changed more than once: the tree gets the net result at once, and
-    /// the events come from the steps.
-    fn apply_stepped(
-        &mut self,
-        changes: &RevisionChanges,
-        pass: &mut Pass,
-    ) -> FxHashMap<Slot, Vec<Step>> {
-        let mut steps = FxHashMap::default();
-        for change in &changes.changes {
-            let Change::Put(entry) = change else { continue };
-            if !entry.key.starts_with(b"x") {
-                continue;
-            }
-            let Some(slot @ Slot::Steps(..)) = Slot::parse(&entry.key) else { continue };
-            let list = keyspace::decode_steps(entry.value.clone()).unwrap_or_default();
-            pass.stepped.extend(list.iter().map(|step| step.path.clone()));
-            steps.insert(slot, list);
-        }
-        if !steps.is_empty() {
-            self.rebuild_stepped(changes, pass);
-        }
-        steps
-    }
-
-    fn rebuild_stepped(&mut self, changes: &RevisionChanges, pass: &mut Pass) {
-        let mut gone: Vec<Path> = Vec::new();
-        let mut put: Vec<(Path, &KeyValue)> = Vec::new();
-        for change in &changes.changes {
-            let (Change::Put(KeyValue { key, .. }) | Change::Delete(key)) = change;
-            let Some(Slot::Node(path)) = Slot::parse(key) else { continue };
-            if !pass.stepped.contains(&path) {
-                continue;
-            }
-            match change {
-                Change::Delete(_) => gone.push(path),
-                Change::Put(entry) => {
-                    if self.is_birth(&path, entry) && self.tree.find(&path).is_some() {
-                        gone.push(path.clone());
+    /// The net result of a multi with steps, where its first znode stands among the changes: what
+    /// earlier requests made is there, and the order among its own znodes is found anew, for a
+    /// key that is written twice stands where it was written first.
+    fn make_stepped(&mut self, index: usize, revision: Revision, pass: &mut Pass) {
+        let Some(stepped) = pass.stepped.get_mut(index) else { return };
+        let changes = std::mem::take(&mut stepped.changes);
+        let mut gone: Vec<&Path> = Vec::new();
+        let mut put: Vec<(&Path, &KeyValue)> = Vec::new();
+        for (slot, entry) in &changes {
+            let Slot::Node(path) = slot else { continue };
+            match entry {
+                None => gone.push(path),
+                Some(entry) => {
+                    if self.is_birth(path, entry) && self.tree.find(path).is_some() {
+                        gone.push(path);
                     }
                     put.push((path, entry));
                 }
@@ -155,11 +143,29 @@ impl Replica {
         gone.sort_by_key(|path| std::cmp::Reverse(path.len()));
         put.sort_by_key(|(path, _)| path.len());
         for path in gone {
-            self.remove(&path, changes.revision);
+            self.remove(path, revision);
         }
         for (path, entry) in put {
-            self.place(path, entry, None);
+            self.place(path.clone(), entry, None);
         }
+        for (slot, entry) in changes {
+            match (slot, entry) {
+                (Slot::Node(_), _) => {}
+                (Slot::Acl(path), Some(entry)) => self.put_acl(path, entry, pass),
+                (Slot::Creates(path), Some(entry)) => self.put_creates(&path, &entry),
+                (Slot::Pzxid(path), Some(entry)) => {
+                    self.put_pzxid(&path, &entry);
+                    pass.written_down.insert(path);
+                }
+                (slot, _) => pass.lost.push(slot),
+            }
+        }
+    }
+
+    fn tell_steps(&self, slot: &Slot, pass: &mut Pass) {
+        let told = pass.stepped.iter().find(|stepped| stepped.slot.as_ref() == Some(slot));
+        let steps = told.map(|stepped| stepped.steps.as_slice()).unwrap_or_default();
+        pass.applied.fired.extend(steps.iter().map(|step| self.fired_step(step)));
     }
 
     fn put_node(&mut self, path: Path, entry: KeyValue, pass: &mut Pass) {
@@ -331,6 +337,49 @@ impl Replica {
         let parent = self.tree.find(path::parent_or_root(&step.path));
         let parent_acl = parent.and_then(|node| node.record.acl.clone());
         Fired { kind: step.kind, path: step.path.clone(), acl: step.acl.clone(), parent_acl }
+    }
+}
+
+impl Pass {
+    /// The multi whose znode a key belongs to.
+    fn of_path_of(&self, slot: &Slot) -> Option<usize> {
+        let path = znode_of(slot).filter(|_| !self.of_path.is_empty())?;
+        self.of_path.get(path).copied()
+    }
+}
+
+/// Find the multis with steps, and take the changes of their znodes together.
+fn note_steps(changes: &RevisionChanges, pass: &mut Pass) {
+    for change in &changes.changes {
+        let Change::Put(entry) = change else { continue };
+        if !entry.key.starts_with(b"x") {
+            continue;
+        }
+        let Some(slot @ Slot::Steps(..)) = Slot::parse(&entry.key) else { continue };
+        let steps = keyspace::decode_steps(entry.value.clone()).unwrap_or_default();
+        let index = pass.stepped.len();
+        pass.of_path.extend(steps.iter().map(|step| (step.path.clone(), index)));
+        pass.stepped.push(Stepped { slot: Some(slot), steps, changes: Vec::new() });
+    }
+    if pass.stepped.is_empty() {
+        return;
+    }
+    for change in &changes.changes {
+        let (key, put) = match change {
+            Change::Put(entry) => (&entry.key, Some(entry.clone())),
+            Change::Delete(key) => (key, None),
+        };
+        let Some(slot) = Slot::parse(key) else { continue };
+        if let Some(index) = pass.of_path_of(&slot) {
+            pass.stepped[index].changes.push((slot, put));
+        }
+    }
+}
+
+fn znode_of(slot: &Slot) -> Option<&Path> {
+    match slot {
+        Slot::Node(path) | Slot::Creates(path) | Slot::Acl(path) | Slot::Pzxid(path) => Some(path),
+        _ => None,
     }
 }
 

@@ -78,7 +78,8 @@ impl Keeper {
         self.loaded = true;
         tracing::info!(%revision, znodes = self.replica.tree.len(), "loaded");
         // The history that would have decided these is gone.
-        let under_way: Vec<Token> = self.batches.keys().copied().collect();
+        let mut under_way: Vec<Token> = self.batches.keys().copied().collect();
+        under_way.sort_unstable();
         if !first {
             let zxid = self.zxid();
             self.fire(&applied.fired, zxid);
@@ -153,6 +154,9 @@ impl Keeper {
                     if let Some(Some((connection, xid))) = self.ending.remove(&session) {
                         self.reply(connection, xid, Ok(Body::Empty));
                     }
+                    for connection in self.refusals.remove(&session).unwrap_or_default() {
+                        self.refuse(connection);
+                    }
                     if let Some(local) = self.drop_local(session) {
                         self.leases.forget(local.lease);
                     }
@@ -161,6 +165,9 @@ impl Keeper {
                     if let Some(local) = self.drop_local(session) {
                         tracing::debug!(session = session.0, "session moved away");
                         self.leases.forget(local.lease);
+                    }
+                    for connection in self.refusals.remove(&session).unwrap_or_default() {
+                        self.close(connection);
                     }
                 }
                 Some(_) => {}

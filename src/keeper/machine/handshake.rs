@@ -14,7 +14,10 @@ use std::time::Duration;
 
 /// What is known of the session that a client comes back with.
 enum Claim {
+    /// It may be moved here: that is proved by the txn that does it.
     Good,
+    /// It is here already, unless this tree lags: another shim may have served it since.
+    Maybe,
     Unknown,
     Closing,
 }
@@ -74,14 +77,16 @@ impl Keeper {
         }
         match self.check_claim(&connect) {
             Claim::Good => self.attach(connection, connect.session, timeout),
-            Claim::Unknown | Claim::Closing if !certain => {
+            Claim::Maybe | Claim::Unknown | Claim::Closing if !certain => {
                 self.barriers.wait(Waiter::Connect(connection, connect));
             }
+            Claim::Maybe => self.attach(connection, connect.session, timeout),
             Claim::Unknown => self.refuse(connection),
             Claim::Closing => {
-                // Whoever meets a session whose end is marked sees to the end of it.
+                // Whoever meets a session whose end has begun sees to the end of it, and says so
+                // only then.
                 self.internal.push_back(Internal::Revoke(connect.session));
-                self.refuse(connection);
+                self.refusals.entry(connect.session).or_default().push(connection);
             }
         }
     }
@@ -94,7 +99,13 @@ impl Keeper {
             return Claim::Unknown;
         }
         let ending = self.locals.peek(connect.session).is_some_and(|local| local.ending);
-        if record.value.closing || ending { Claim::Closing } else { Claim::Good }
+        if record.value.closing || ending {
+            Claim::Closing
+        } else if self.options.sole || record.value.owner != self.settings.shim {
+            Claim::Good
+        } else {
+            Claim::Maybe
+        }
     }
 
     fn open(&mut self, connection: ConnectionId, timeout: Duration) {

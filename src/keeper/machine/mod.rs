@@ -155,6 +155,8 @@ pub struct Keeper {
     /// Sessions whose end is marked, and who waits for it.
     ending: FxHashMap<SessionId, Option<(ConnectionId, Xid)>>,
     revokes: FxHashMap<Token, SessionId>,
+    /// Clients that are told that their session has ended, once it has.
+    refusals: FxHashMap<SessionId, Vec<ConnectionId>>,
     nodes_checked_at: Duration,
     heartbeat_at: Duration,
     outstanding: usize,
@@ -207,6 +209,7 @@ impl Keeper {
             internal_later: Vec::new(),
             ending: FxHashMap::default(),
             revokes: FxHashMap::default(),
+            refusals: FxHashMap::default(),
             nodes_checked_at: now.monotonic,
             heartbeat_at: now.monotonic,
             outstanding: 0,

@@ -32,7 +32,10 @@ impl Planner<'_, '_> {
         let mut owned: Vec<Path> = tree.ephemerals(fence.session).cloned().collect();
         owned.sort_unstable();
         for path in owned {
-            let Some(record) = self.overlay.find(&path) else { continue };
+            let Some(record) = self.overlay.find(&path) else {
+                self.plan.depends.push(Slot::Node(path));
+                continue;
+            };
             let acl = record.keys.acl;
             self.guard(Slot::Node(path.clone()), Test::Lease(fence.lease));
             self.guard_acl(&path, acl);

@@ -21,11 +21,13 @@ pub struct Limits {
     pub operations_max: usize,
     /// Keys and values together; below etcd's `--max-request-bytes`.
     pub bytes_max: usize,
+    /// Writes that are gathered into one batch; a single request may have more.
+    pub gathered_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { operations_max: 128, bytes_max: 1_000_000 }
+        Self { operations_max: 128, bytes_max: 1_000_000, gathered_max: 1024 }
     }
 }
 

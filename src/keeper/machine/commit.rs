@@ -151,7 +151,7 @@ impl Keeper {
             }
         }
         for session in never_fits {
-            self.refuse_head(session);
+            self.find_more_room(session);
         }
         self.send_built(builder, lease)
     }

@@ -3,18 +3,23 @@
 //! Revisions are applied one at a time, each whole: the tree changes, the events that it fires
 //! are put out, then the replies to our own requests in it and the reads that these release.
 
-use crate::keeper::machine::{Internal, Keeper, Registration, Waiter};
+use crate::keeper::keyspace::Slot;
+use crate::keeper::machine::{Internal, Keeper, Probe, Registration, Waiter};
 use crate::keeper::request::{Body, SessionId};
 use crate::keeper::sessions::leases::Holder;
 use crate::keeper::sessions::{Local, renewal_interval};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{
-    Change, Key, LeaseId, RevisionChanges, Snapshot, StoreCommand, StoreEvent, Token,
+    Change, CommitError, Compare, Key, LeaseId, RevisionChanges, Snapshot, StoreCommand,
+    StoreEvent, Token, Txn, TxnAnswer,
 };
 use crate::keeper::zxid::Revision;
 use rand_chacha::rand_core::RngCore;
 use rustc_hash::FxHashSet;
 use std::time::Duration;
+
+/// Values of etcd's `--max-txn-ops` that are tried, beside the default of 128.
+pub(super) const PROBES: [usize; 3] = [2048, 1024, 512];
 
 /// The TTL of the lease that a shim's own keys are on.
 const SHIM_TTL: Duration = Duration::from_secs(60);
@@ -41,7 +46,10 @@ impl Keeper {
                     self.release();
                 }
             }
-            StoreEvent::Committed(token, result) => self.committed(token, result),
+            StoreEvent::Committed(token, result) => match self.probe {
+                Probe::UnderWay(probe, size) if probe == token => self.probed(size, &result),
+                _ => self.committed(token, result),
+            },
             StoreEvent::BarrierPassed(token, Ok(revision)) => {
                 self.barriers.answered(token, revision);
                 self.release();
@@ -93,6 +101,38 @@ impl Keeper {
         }
         self.barriers.want();
         self.release();
+    }
+
+    /// How many compares a txn may hold is known only by trying: a txn of compares alone is a
+    /// read, and costs etcd nothing. Sizes are tried when something does not fit.
+    pub(super) fn send_probe(&mut self, size: usize) {
+        let token = self.next_token();
+        let key = Slot::Batch(self.settings.shim).key();
+        let compares = vec![Compare::ModRevision(key, Revision::NEVER); size];
+        self.probe = Probe::UnderWay(token, size);
+        let txn = Txn { compares, ..Txn::default() };
+        self.command(StoreCommand::Commit(token, txn));
+    }
+
+    fn probed(&mut self, size: usize, result: &Result<TxnAnswer, CommitError>) {
+        let smaller = PROBES.into_iter().find(|probe| *probe < size);
+        match (result, smaller) {
+            (Err(CommitError::TooLarge(_)), Some(smaller)) => {
+                self.send_probe(smaller);
+                return;
+            }
+            (Ok(_), _) => {
+                tracing::info!(size, "etcd takes larger txns than by default");
+                self.limits.operations_max = self.limits.operations_max.max(size);
+                self.probe = Probe::Done;
+            }
+            (Err(CommitError::TooLarge(_)), None) => self.probe = Probe::Done,
+            // Nothing was learnt; whoever comes next tries again.
+            (Err(_), _) => self.probe = Probe::NotYet,
+        }
+        for session in std::mem::take(&mut self.behind_probe) {
+            self.unblock(session);
+        }
     }
 
     /// The sessions of before a restart are all ours, and get their whole timeout again. Source:

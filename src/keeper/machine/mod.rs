@@ -96,6 +96,17 @@ enum Registration {
     RetryAt(Duration),
 }
 
+/// Whether larger txns were tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// Nothing was too large so far.
+    NotYet,
+    /// A txn of this size is tried.
+    UnderWay(Token, usize),
+    /// What there is to know is known.
+    Done,
+}
+
 /// Who gets a lease that is being granted.
 #[derive(Clone, Copy, Debug)]
 struct GrantFor {
@@ -133,6 +144,10 @@ pub struct Keeper {
     claims: Claims,
     batch_number: u64,
     limits: Limits,
+    /// How large a txn may be, if more than by default.
+    probe: Probe,
+    /// Sessions that wait for it.
+    behind_probe: Vec<SessionId>,
     /// Batches are nested until so many have succeeded.
     nested_left: u32,
     /// Batches with an unknown outcome, and until when the stream may decide.
@@ -197,6 +212,8 @@ impl Keeper {
             claims: Claims::default(),
             batch_number: 0,
             limits: Limits::default(),
+            probe: Probe::NotYet,
+            behind_probe: Vec::new(),
             nested_left: 0,
             unknown: FxHashMap::default(),
             held: Vec::new(),

@@ -2,7 +2,8 @@
 
 use crate::keeper::batch::{Batch, Entry, Fate};
 use crate::keeper::error::ErrorCode;
-use crate::keeper::machine::{Carried, Internal, Keeper, Waiter};
+use crate::keeper::machine::follow::PROBES;
+use crate::keeper::machine::{Carried, Internal, Keeper, Probe, Waiter};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Planner, SessionFence, Writer};
 use crate::keeper::request::{Body, ConnectionId, MultiResult, Operation, SessionId, Xid};
@@ -301,8 +302,23 @@ impl Keeper {
         session.into_iter().for_each(|session| self.refuse_head(session));
     }
 
+    /// The head of a session's queue does not fit: is there room for more than by default?
+    pub(super) fn find_more_room(&mut self, session: SessionId) {
+        if self.probe == Probe::Done {
+            self.refuse_head(session);
+            return;
+        }
+        if let Some(local) = self.locals.find(session) {
+            local.blocked = true;
+            self.behind_probe.push(session);
+        }
+        if self.probe == Probe::NotYet {
+            self.send_probe(PROBES[0]);
+        }
+    }
+
     /// The head of a session's queue does not fit into any txn.
-    pub(super) fn refuse_head(&mut self, session: SessionId) {
+    fn refuse_head(&mut self, session: SessionId) {
         let Some(local) = self.locals.find(session) else { return };
         let Some(pending) = local.queue.pop_front() else { return };
         self.outstanding -= 1;

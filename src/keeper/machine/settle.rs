@@ -130,8 +130,10 @@ impl Keeper {
         done.into_iter().for_each(|entry| self.finish(entry));
         again.reverse();
         self.put_back(again);
-        self.unblock_all(stays);
+        // Those who waited behind the batch come first: else a session that always has another
+        // write would take a hot key again and again, and they would wait as long as it goes on.
         self.batch_out_of_the_way(token);
+        self.unblock_all(stays);
     }
 
     /// The sessions of a batch that is settled go on, where they are still served.

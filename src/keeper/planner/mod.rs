@@ -18,7 +18,7 @@ use crate::keeper::tree::{Path, Record};
 use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::Bytes;
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
 use std::time::Duration;
 
@@ -76,11 +76,15 @@ impl Write {
 /// Writes by key, in the order in which watches are told of them.
 pub type Writes = IndexMap<Slot, Write, FxBuildHasher>;
 
+/// Guards, each once: the operations of a multi often rest on the same key, and etcd takes few
+/// compares in a txn.
+pub type Guards = IndexSet<Guard, FxBuildHasher>;
+
 /// What a write of a client, or of this shim, will do.
 #[derive(Debug)]
 pub struct Plan {
     /// What must hold, except of keys that the batch itself has written before.
-    pub guards: Vec<Guard>,
+    pub guards: Guards,
     /// Keys that the plan rests on and the batch itself has written before.
     pub depends: Vec<Slot>,
     /// What is written. Empty for a failure.
@@ -152,7 +156,7 @@ impl<'p, 't> Planner<'p, 't> {
         request: RequestIndex,
     ) -> Self {
         let plan = Plan {
-            guards: Vec::new(),
+            guards: Guards::default(),
             depends: Vec::new(),
             writes: Writes::default(),
             outcome: Ok(Body::Empty),
@@ -195,7 +199,7 @@ impl<'p, 't> Planner<'p, 't> {
         if self.overlay.writer(&slot).is_some() {
             self.plan.depends.push(slot);
         } else {
-            self.plan.guards.push(Guard { slot, test });
+            self.plan.guards.insert(Guard { slot, test });
         }
     }
 
@@ -252,4 +256,42 @@ impl<'p, 't> Planner<'p, 't> {
 /// Whether the session may be timed at all; a guard against a clock that runs away.
 pub fn clamp_timeout(wanted_ms: i32, min: Duration, max: Duration) -> Duration {
     Duration::from_millis(u64::try_from(wanted_ms).unwrap_or(0)).clamp(min, max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::request::{Create, CreateOpcode, MultiOperation};
+    use crate::keeper::tree::{self, Tree};
+
+    #[test]
+    fn a_thousand_creates_under_one_parent_rest_on_few_keys() {
+        let create = |number: i32| {
+            MultiOperation::Create(Create {
+                opcode: CreateOpcode::Create,
+                path: Some(format!("/n{number}").into()),
+                data: None,
+                acl: Some(tree::open_acl()),
+                flags: 0,
+                ttl_ms: -1,
+            })
+        };
+        let tree = Tree::new();
+        let mut overlay = Overlay::new(&tree);
+        let settings = Settings {
+            skip_acl: false,
+            ttl_nodes: false,
+            enforce_quota: false,
+            offset: ZxidOffset::default(),
+            shim: ShimId(1),
+            shim_lease: LeaseId::NONE,
+        };
+        let writer = Writer { session: None, identities: &[], unix_ms: 0 };
+        let planner = Planner::new(&mut overlay, &settings, writer, RequestIndex(0));
+        let plan = planner.plan(&Operation::Multi((0..1000).map(create).collect()));
+        assert!(matches!(plan.outcome, Ok(Body::Multi(_))), "{:?}", plan.outcome);
+        assert_eq!(plan.writes.len(), 1001, "the znodes and the parent's count");
+        let on: Vec<_> = plan.guards.iter().map(|guard| guard.slot.key()).collect();
+        assert!(on.len() < 5, "{on:?}");
+    }
 }

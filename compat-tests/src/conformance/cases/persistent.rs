@@ -242,7 +242,9 @@ fn unreadable(context: &Context<'_>) -> Result<()> {
     a.add_watch(&path, RECURSIVE)?;
     let mut steps = Steps { watcher: &mut a, changer: &mut b };
     steps.set(&path, &[])?;
-    steps.create(&child, &[(event::CREATED, &child)])
+    steps.create(&child, &[(event::CREATED, &child)])?;
+    // Only B could clean up later.
+    steps.remove(&child, &[(event::DELETED, &child)])
 }
 
 fn closed_ephemerals(context: &Context<'_>) -> Result<()> {

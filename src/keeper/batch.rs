@@ -68,7 +68,7 @@ struct Group {
     guards: IndexSet<Guard, FxBuildHasher>,
     writes: Writes,
     /// Written if the guards do not hold.
-    claims: Vec<Slot>,
+    claims: IndexSet<Slot, FxBuildHasher>,
     merged_into: Option<usize>,
 }
 
@@ -230,8 +230,10 @@ impl<W> Builder<W> {
         let group = self.root(entry.group);
         for slot in claims {
             self.groups[group].writes.insert(slot.clone(), Write { value: None, lease });
-            self.groups[group].claims.push(slot);
-            self.writes += 1;
+            // Requests of one group may claim one key; etcd takes no key twice.
+            if self.groups[group].claims.insert(slot) {
+                self.writes += 1;
+            }
         }
     }
 

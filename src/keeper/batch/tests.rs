@@ -121,6 +121,19 @@ fn a_groups_fate_is_told_by_its_keys_and_not_by_its_claims() {
 }
 
 #[test]
+fn a_key_is_claimed_once_however_many_want_it() {
+    let mut builder = builder(Shape::Nested);
+    let claim = || vec![Slot::Claim(Box::new(creates("/p")), NUMBER.shim)];
+    for request in ["first", "second"] {
+        builder.join(Some(SessionId(1)), request, plan(&[], &[creates("/p")], &[creates("/p")]));
+        builder.claim(claim(), LeaseId(1));
+    }
+    let (txn, _) = builder.finish(NUMBER);
+    let Some(Op::Txn(group)) = txn.then.first() else { panic!("the group is nested") };
+    assert_eq!(keys(&group.otherwise), ["wc/p/0000000000000001"]);
+}
+
+#[test]
 fn a_thousand_creates_under_one_parent_fit_into_one_txn() {
     let paths: Vec<Slot> = (0..1000).map(|number| node(&format!("/p/{number}"))).collect();
     let mut builder = builder(Shape::Flat);

@@ -115,7 +115,7 @@ impl Keeper {
         let stuck: Vec<SessionId> = self
             .locals
             .iter()
-            .filter(|(_, local)| local.blocked && !local.queue.is_empty())
+            .filter(|(_, local)| !local.queue.is_empty())
             .map(|(session, _)| session)
             .collect();
         let mut waiting_for_lease = Vec::new();

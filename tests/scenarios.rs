@@ -87,6 +87,7 @@ transcripts! {
     a_failure_is_proved_like_a_success,
     a_lost_race_is_planned_again,
     a_moved_sessions_old_owner_writes_nothing,
+    a_multi_leaves_no_key_that_an_earlier_request_of_its_batch_wrote,
     a_multi_that_changes_a_znode_twice_fires_every_step,
     a_multi_with_steps_under_a_parent_made_in_the_same_txn,
     a_ping_does_not_wait_for_a_slow_write,

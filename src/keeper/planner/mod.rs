@@ -144,6 +144,8 @@ pub struct Planner<'p, 't> {
     writer: Writer<'p>,
     request: RequestIndex,
     plan: Plan,
+    /// Keys that this request writes and an earlier one of the batch has written.
+    taken_over: Vec<Slot>,
 }
 
 impl<'p, 't> Planner<'p, 't> {
@@ -163,7 +165,8 @@ impl<'p, 't> Planner<'p, 't> {
             stat_of: None,
             must_wait: false,
         };
-        let mut planner = Self { overlay, settings, writer, request, plan };
+        let taken_over = Vec::new();
+        let mut planner = Self { overlay, settings, writer, request, plan, taken_over };
         if let Some(fence) = writer.session {
             planner.guard(Slot::Session(fence.session), Test::Unchanged(fence.revision));
         }
@@ -206,7 +209,10 @@ impl<'p, 't> Planner<'p, 't> {
     fn write(&mut self, slot: Slot, value: Option<Bytes>, lease: LeaseId) {
         if let Some(writer) = self.overlay.writer(&slot) {
             let merges = matches!(slot, Slot::Creates(_) | Slot::Pzxid(_));
-            self.plan.must_wait |= writer != self.request && !merges;
+            if writer != self.request {
+                self.plan.must_wait |= !merges;
+                self.taken_over.push(slot.clone());
+            }
             self.plan.depends.push(slot.clone());
         }
         self.overlay.mark_written(&slot, self.request);

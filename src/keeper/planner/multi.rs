@@ -97,12 +97,14 @@ impl Planner<'_, '_> {
     /// than once, the steps are written down for the replicas' watches.
     fn keep_net_result(&mut self, steps: Vec<Step>) {
         let tree = self.overlay.tree();
+        let taken_over = &self.taken_over;
         self.plan.writes.retain(|slot, write| {
             let existed = |path: &Path, revision: fn(&Record) -> Revision| {
                 let node = tree.find(path);
                 node.is_some_and(|node| revision(&node.record) != Revision::NEVER)
             };
             write.value.is_some()
+                || taken_over.contains(slot)
                 || match slot {
                     Slot::Node(path) => existed(path, |record| record.keys.node),
                     Slot::Creates(path) => existed(path, |record| record.keys.creates),

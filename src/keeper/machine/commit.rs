@@ -201,6 +201,9 @@ impl Keeper {
                     revokes.push((session, lease.lease));
                     continue;
                 }
+                if !self.ends_here(session) {
+                    continue;
+                }
             }
             let mark = desk.overlay.mark();
             let Some(plan) = desk.plan_internal(&internal, builder.next_index()) else {

@@ -3,6 +3,7 @@
 
 use crate::keeper::machine::{Internal, Keeper};
 use crate::keeper::replica::Applied;
+use crate::keeper::request::SessionId;
 use crate::keeper::tree::{Kind, Path, Record};
 use rand_chacha::rand_core::RngCore;
 use std::time::Duration;
@@ -90,6 +91,14 @@ impl Keeper {
             }
             self.internal.push_back(Internal::ExpireNode(path));
         }
+    }
+
+    /// Whether this shim has begun to end a session, and may: it may have moved away since.
+    pub(super) fn ends_here(&self, session: SessionId) -> bool {
+        let Some(record) = self.replica.sessions.get(&session) else { return false };
+        let here = self.options.sole || record.value.owner == self.settings.shim;
+        let begun = self.locals.peek(session).is_some_and(|local| local.ending);
+        here && (begun || self.ending.contains_key(&session))
     }
 
     pub(super) fn finish_internal(&mut self, internal: Internal) {

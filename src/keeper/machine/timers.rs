@@ -161,10 +161,15 @@ impl Keeper {
         if local.ending {
             return;
         }
-        if !self.replica.sessions.contains_key(&session) {
-            // It never came to be.
+        let record = self.replica.sessions.get(&session);
+        if !record
+            .is_some_and(|record| self.options.sole || record.value.owner == self.settings.shim)
+        {
+            // It never came to be, or was never moved here: another shim may be serving it.
             if local.queue.is_empty() && !local.blocked {
+                let lease = local.lease;
                 self.locals.remove(session);
+                self.leases.forget(lease);
             }
             return;
         }

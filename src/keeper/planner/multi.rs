@@ -66,7 +66,7 @@ impl Planner<'_, '_> {
     /// The kind of znode follows from the mode alone here, unlike in a single create, and so does
     /// the form of the result.
     fn plan_multi_create(&mut self, create: &Create) -> Result<(MultiResult, Path), ErrorCode> {
-        let mode = Mode::from_flags(create.flags).ok_or(ErrorCode::MarshallingError)?;
+        let mode = Mode::from_flags(create.flags).ok_or(ErrorCode::BadArguments)?;
         let is_ttl = mode.kind == ModeKind::Ttl;
         if is_ttl {
             self.check_ttl(create.ttl_ms)?;

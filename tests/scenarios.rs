@@ -90,6 +90,7 @@ transcripts! {
     a_multi_leaves_no_key_that_an_earlier_request_of_its_batch_wrote,
     a_multi_that_changes_a_znode_twice_fires_every_step,
     a_multi_with_steps_under_a_parent_made_in_the_same_txn,
+    a_null_path_breaks_setwatches_where_it_stands,
     a_ping_does_not_wait_for_a_slow_write,
     a_refused_txn_is_sent_again_later,
     a_restarted_server_of_ones_own_keeps_its_sessions,

@@ -145,7 +145,7 @@ fn set_watches(words: &Words<'_>) -> SetWatches {
     let paths = |name: &str| {
         let list = words.named(name).unwrap_or_default();
         let paths = list.split(',').filter(|path| !path.is_empty());
-        Some(paths.map(|path| Some(Text::from(path))).collect())
+        Some(paths.map(|path| (path != "null").then(|| Text::from(path))).collect())
     };
     SetWatches {
         relative_zxid: Zxid(words.number("seen").into()),

@@ -65,8 +65,8 @@ impl Keeper {
     }
 
     /// The events that the client missed go out before the reply; what was not missed is watched
-    /// again. A null list is an error once the lists before it have taken effect. Source:
-    /// `DataTree.setWatches`.
+    /// again. A null list, and a null path in the first three, is an error once what stands before
+    /// it has taken effect. Source: `DataTree.setWatches`.
     pub(super) fn set_watches(
         &mut self,
         connection: ConnectionId,
@@ -74,37 +74,40 @@ impl Keeper {
     ) -> Result<Body, ErrorCode> {
         let seen = set.relative_zxid;
         for path in listed(set.data.as_ref())? {
-            match self.replica.tree.find(&path).map(|node| node.record.keys.node) {
-                None => self.catch_up(connection, EventKind::NodeDeleted, &path),
+            let path = path.as_ref().ok_or(ErrorCode::MarshallingError)?;
+            match self.replica.tree.find(path).map(|node| node.record.keys.node) {
+                None => self.catch_up(connection, EventKind::NodeDeleted, path),
                 Some(changed) if self.replica.offset.zxid(changed) > seen => {
-                    self.catch_up(connection, EventKind::NodeDataChanged, &path);
+                    self.catch_up(connection, EventKind::NodeDataChanged, path);
                 }
-                Some(_) => self.leave_watch(connection, Table::Data, &path),
+                Some(_) => self.leave_watch(connection, Table::Data, path),
             }
         }
         for path in listed(set.exist.as_ref())? {
-            match self.replica.tree.find(&path) {
-                Some(_) => self.catch_up(connection, EventKind::NodeCreated, &path),
-                None => self.leave_watch(connection, Table::Data, &path),
+            let path = path.as_ref().ok_or(ErrorCode::MarshallingError)?;
+            match self.replica.tree.find(path) {
+                Some(_) => self.catch_up(connection, EventKind::NodeCreated, path),
+                None => self.leave_watch(connection, Table::Data, path),
             }
         }
         for path in listed(set.child.as_ref())? {
-            if self.replica.tree.find(&path).is_none() {
-                self.catch_up(connection, EventKind::NodeDeleted, &path);
-            } else if self.replica.children_changed_since(&path, seen) {
-                self.catch_up(connection, EventKind::NodeChildrenChanged, &path);
+            let path = path.as_ref().ok_or(ErrorCode::MarshallingError)?;
+            if self.replica.tree.find(path).is_none() {
+                self.catch_up(connection, EventKind::NodeDeleted, path);
+            } else if self.replica.children_changed_since(path, seen) {
+                self.catch_up(connection, EventKind::NodeChildrenChanged, path);
             } else {
-                self.leave_watch(connection, Table::Child, &path);
+                self.leave_watch(connection, Table::Child, path);
             }
         }
         if !self.connections.contains_key(&connection) {
             return Ok(Body::Empty);
         }
-        for path in listed(set.persistent.as_ref())? {
-            self.watches.add_persistent(&path, connection);
+        for path in listed(set.persistent.as_ref())?.iter().flatten() {
+            self.watches.add_persistent(path, connection);
         }
-        for path in listed(set.persistent_recursive.as_ref())? {
-            self.watches.add_recursive(&path, connection);
+        for path in listed(set.persistent_recursive.as_ref())?.iter().flatten() {
+            self.watches.add_recursive(path, connection);
         }
         Ok(Body::Empty)
     }
@@ -162,8 +165,6 @@ impl Keeper {
     }
 }
 
-/// The paths of a list; null paths count as empty ones.
-fn listed(list: Option<&Vec<Option<Text>>>) -> Result<Vec<Text>, ErrorCode> {
-    let list = list.ok_or(ErrorCode::MarshallingError)?;
-    Ok(list.iter().map(|path| path.clone().unwrap_or_default()).collect())
+fn listed(list: Option<&Vec<Option<Text>>>) -> Result<&[Option<Text>], ErrorCode> {
+    list.map(Vec::as_slice).ok_or(ErrorCode::MarshallingError)
 }

@@ -12,6 +12,7 @@ use crate::keeper::acl::{self, Identity};
 use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{ShimId, Slot};
 use crate::keeper::overlay::{Overlay, RequestIndex};
+use crate::keeper::path;
 use crate::keeper::request::{Body, Operation, SessionId};
 use crate::keeper::tree::quota::{self, HardLimits, Usage};
 use crate::keeper::tree::{Path, Record};
@@ -19,7 +20,7 @@ use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::Bytes;
 use indexmap::{IndexMap, IndexSet};
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use std::time::Duration;
 
 /// What must hold of one key.
@@ -95,6 +96,21 @@ pub struct Plan {
     pub stat_of: Option<Path>,
     /// It writes what an earlier request of the batch writes, and must wait for the next one.
     pub must_wait: bool,
+}
+
+impl Plan {
+    /// Whether it changes the Stat of one of these znodes: a reply that is read once the whole
+    /// batch is applied would show what its client asked for later.
+    pub fn changes_stat_of(&self, paths: &FxHashSet<Path>) -> bool {
+        let is_told = |(slot, write): (&Slot, &Write)| match slot {
+            Slot::Node(path) if write.value.is_none() => {
+                paths.contains(path) || paths.contains(path::parent_or_root(path))
+            }
+            Slot::Node(path) | Slot::Acl(path) | Slot::Creates(path) => paths.contains(path),
+            _ => false,
+        };
+        !paths.is_empty() && self.writes.iter().any(is_told)
+    }
 }
 
 /// What is the same for all requests of a shim.

@@ -81,7 +81,14 @@ impl Client {
     /// Opens a store and takes what it loaded.
     async fn load(endpoint: &str) -> (Self, Snapshot) {
         let mut client = Self::open(endpoint).await;
-        let snapshot = client.loaded().await;
+        let mut snapshot = client.loaded().await;
+        let past = client.next(|event| match event {
+            StoreEvent::Deleted(past) => Some(past.clone()),
+            _ => None,
+        });
+        let past = past.await;
+        assert_eq!(past.until, snapshot.revision);
+        (snapshot.deletions, snapshot.deletions_since) = (past.deletions, past.since);
         (client, snapshot)
     }
 

@@ -132,6 +132,17 @@ pub struct Deletion {
     pub revision: Revision,
 }
 
+/// What a store found in its history once it had told of its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastDeletions {
+    /// The revision of the snapshot that this belongs to.
+    pub until: Revision,
+    /// Deletions up to then, oldest first.
+    pub deletions: Vec<Deletion>,
+    /// Every deletion after this revision is among them.
+    pub since: Revision,
+}
+
 /// The whole content of the prefix at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -140,7 +151,7 @@ pub struct Snapshot {
     /// Every key, sorted.
     pub entries: Vec<KeyValue>,
     /// Deletions in the part of the history before `revision` that is not compacted yet,
-    /// oldest first.
+    /// oldest first; or none, if they are told afterwards ([`StoreEvent::Deleted`]).
     pub deletions: Vec<Deletion>,
     /// Every deletion after this revision is in `deletions`.
     pub deletions_since: Revision,
@@ -174,6 +185,8 @@ pub enum StoreEvent {
     /// The content at one revision: the first thing told, and told again whenever the history
     /// that the stream needed was compacted away.
     Loaded(Snapshot),
+    /// What was deleted before the load and is not in its snapshot.
+    Deleted(PastDeletions),
     /// The next revision that changed something.
     Changed(RevisionChanges),
     /// Everything up to this revision has been told.

@@ -39,6 +39,7 @@ impl Keeper {
         self.now = now;
         match event {
             StoreEvent::Loaded(snapshot) => self.load(snapshot),
+            StoreEvent::Deleted(past) => self.replica.learn(past),
             StoreEvent::Changed(changes) => self.changed(changes),
             StoreEvent::Progress(revision) => {
                 if self.loaded {
@@ -83,6 +84,10 @@ impl Keeper {
             }
         };
         self.settings.offset = self.replica.offset;
+        if self.options.sole {
+            // Sessions end by txns, which say when a parent lost a child.
+            self.replica.uncertain_until = Revision::NEVER;
+        }
         self.loaded = true;
         tracing::info!(%revision, znodes = self.replica.tree.len(), "loaded");
         // The history that would have decided these is gone.

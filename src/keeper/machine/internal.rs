@@ -26,7 +26,8 @@ impl Keeper {
             if self.internal_later.len() >= INTERNAL_MAX {
                 return;
             }
-            let delay = Duration::from_millis(self.random.next_u64() % WRITE_DOWN_WITHIN_MS);
+            let within = if self.options.sole { 1 } else { WRITE_DOWN_WITHIN_MS };
+            let delay = Duration::from_millis(self.random.next_u64() % within);
             let due = self.now.monotonic + delay;
             self.internal_later.push((due, Internal::Pzxid(parent.clone(), revision)));
         }

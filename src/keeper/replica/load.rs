@@ -5,7 +5,7 @@ use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
 use crate::keeper::replica::{Applied, Fired, Replica};
 use crate::keeper::tree::{self, Path, Tree};
-use crate::keeper::txn::{KeyValue, Snapshot};
+use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 
 /// Why a snapshot cannot be served.
@@ -40,19 +40,33 @@ impl Replica {
         for (slot, entry) in later {
             fresh.load_beside(slot, entry);
         }
-        for deletion in snapshot.deletions {
-            if let Some(Slot::Node(path)) = Slot::parse(&deletion.key) {
-                let parent = path::parent_or_root(&path);
-                fresh.tree.update(parent, |record| {
-                    record.pzxid = record.pzxid.max(deletion.revision);
-                });
-            }
-        }
-        fresh.uncertain_until = snapshot.deletions_since;
         fresh.applied = snapshot.revision;
+        fresh.uncertain_until = snapshot.revision;
+        fresh.learn(PastDeletions {
+            until: snapshot.revision,
+            deletions: snapshot.deletions,
+            since: snapshot.deletions_since,
+        });
         let applied = self.difference(&fresh);
         *self = fresh;
         Ok(applied)
+    }
+
+    /// Deletions before the load: when parents last lost a child, as far as no key says it.
+    pub fn learn(&mut self, past: PastDeletions) {
+        if past.until != self.uncertain_until {
+            // Of a load before the last one.
+            return;
+        }
+        for deletion in past.deletions {
+            let Some(Slot::Node(path)) = Slot::parse(&deletion.key) else { continue };
+            self.tree.update(path::parent_or_root(&path), |record| {
+                if deletion.revision > record.created {
+                    record.pzxid = record.pzxid.max(deletion.revision);
+                }
+            });
+        }
+        self.uncertain_until = past.since;
     }
 
     fn load_node(&mut self, path: Path, entry: &KeyValue) {

@@ -9,6 +9,7 @@
 use crate::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges, StoreEvent};
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::connection::{Connection, describe};
+use crate::store::etcd::deletions;
 use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::snapshot;
@@ -142,14 +143,28 @@ impl Changes {
         tracing::info!(
             revision = %snapshot.revision,
             keys = snapshot.entries.len(),
-            deletions = snapshot.deletions.len(),
             took = ?begun.elapsed(),
             "loaded from etcd"
         );
         let told = Told { cluster: snapshot.cluster, revision: snapshot.revision };
         self.tell(StoreEvent::Loaded(snapshot)).await?;
         self.told = Some(told);
+        self.tell_past_deletions(connection, told.revision);
         Ok(told)
+    }
+
+    /// Beside the stream, since a long history takes time to go through.
+    fn tell_past_deletions(&self, connection: &Connection, until: Revision) {
+        let (connection, prefix) = (connection.clone(), self.prefix.clone());
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let read = deletions::read(&connection, &prefix, until);
+            let past = tokio::select! {
+                past = read => past,
+                () = events.closed() => return,
+            };
+            let _ = events.send(StoreEvent::Deleted(past)).await;
+        });
     }
 
     async fn drain(

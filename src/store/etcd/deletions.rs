@@ -1,6 +1,6 @@
 //! The deletions that etcd's history still knows, read by a watch from the oldest revision on.
 
-use crate::keeper::txn::Deletion;
+use crate::keeper::txn::{Deletion, PastDeletions};
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::connection::{Connection, describe};
 use crate::store::etcd::prefix::Prefix;
@@ -15,15 +15,15 @@ pub(super) async fn read(
     connection: &Connection,
     prefix: &Prefix,
     until: Revision,
-) -> (Vec<Deletion>, Revision) {
+) -> PastDeletions {
     let reading = tokio::time::timeout(TIME_MAX, read_all(connection, prefix, until));
     let reason = match reading.await {
-        Ok(Ok(found)) => return found,
+        Ok(Ok((deletions, since))) => return PastDeletions { until, deletions, since },
         Ok(Err(reason)) => reason,
         Err(_) => format!("not read within {TIME_MAX:?}"),
     };
     tracing::info!(reason, "past deletions are not known");
-    (Vec::new(), until)
+    PastDeletions { until, deletions: Vec::new(), since: until }
 }
 
 async fn read_all(
@@ -125,7 +125,7 @@ impl Reader<'_> {
     }
 }
 
-/// How long the start may wait for this.
-const TIME_MAX: Duration = Duration::from_secs(5);
+/// How long etcd may be busy with this.
+const TIME_MAX: Duration = Duration::from_secs(60);
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 const ASK_INTERVAL: Duration = Duration::from_millis(50);

@@ -3,13 +3,13 @@
 use crate::keeper::txn::{KeyValue, LeaseId, Snapshot};
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::connection::{Connection, Position, describe, position};
-use crate::store::etcd::deletions;
 use crate::store::etcd::prefix::Prefix;
 use bytes::Bytes;
 use etcd_client::GetOptions;
 use std::time::Duration;
 
-/// Reads everything, with the deletions that etcd's history still knows.
+/// Reads everything. The deletions that etcd's history still knows are told afterwards: to read
+/// them can take seconds.
 ///
 /// # Errors
 /// What went wrong, for the log; a load that took longer than etcd keeps its history is one.
@@ -19,8 +19,7 @@ pub(super) async fn load(
     timeout: Duration,
 ) -> Result<Snapshot, String> {
     let (Position { cluster, revision }, entries) = pages(connection, prefix, timeout).await?;
-    let (deletions, deletions_since) = deletions::read(connection, prefix, revision).await;
-    Ok(Snapshot { revision, entries, deletions, deletions_since, cluster })
+    Ok(Snapshot { revision, entries, deletions: Vec::new(), deletions_since: revision, cluster })
 }
 
 async fn pages(

@@ -60,6 +60,14 @@ pub fn jars(name: &str) -> Result<PathBuf> {
     tool_output(&format!("compat-tests/java/fetch {name}")).map(PathBuf::from)
 }
 
+/// What Java needs to run the classes of `java/<name>/*.java`, compiled on its jars.
+///
+/// # Errors
+/// The jars cannot be fetched, or the sources do not compile.
+pub fn class_path(name: &str) -> Result<String> {
+    tool_output(&format!("compat-tests/java/compile {name}"))
+}
+
 /// The Python that has kazoo.
 ///
 /// # Errors

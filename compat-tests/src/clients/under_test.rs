@@ -52,15 +52,40 @@ impl Against {
     /// # Errors
     /// They cannot be fetched or built, or do not serve.
     pub fn start(self) -> Result<UnderTest> {
+        self.start_with(&ZooKeeperOptions::default(), |options| options)
+    }
+
+    /// Starts servers that have TTL nodes and look for what has to go twice a second.
+    ///
+    /// # Errors
+    /// They cannot be fetched or built, or do not serve.
+    pub fn start_with_ttl_nodes(self) -> Result<UnderTest> {
+        let interval = "500";
+        let zookeeper = ZooKeeperOptions::default()
+            .property("extendedTypesEnabled", "true")
+            .jvm_argument(&format!("-Dznode.container.checkIntervalMs={interval}"));
+        self.start_with(&zookeeper, |options| {
+            options
+                .flag("--container-check-interval-ms", interval)
+                .variable("ZKSHIM_TTL_NODES", "1")
+        })
+    }
+
+    fn start_with(
+        self,
+        zookeeper: &ZooKeeperOptions,
+        ours: impl Fn(ZkshimOptions) -> ZkshimOptions,
+    ) -> Result<UnderTest> {
         let mut etcd = None;
         let servers = match self {
-            Self::ZooKeeper => ZooKeeper::start_ensemble(3, &ZooKeeperOptions::default())?
+            Self::ZooKeeper => ZooKeeper::start_ensemble(3, zookeeper)?
                 .into_iter()
                 .map(Server::ZooKeeper)
                 .collect(),
-            Self::Embedded => vec![zkshim(&ZkshimOptions::embedded())?],
+            Self::Embedded => vec![zkshim(&ours(ZkshimOptions::embedded()))?],
             Self::TwoOnEtcd => {
                 let options = ZkshimOptions::etcd(etcd.insert(Etcd::start()?), "/zkshim/");
+                let options = ours(options);
                 vec![zkshim(&options)?, zkshim(&options)?]
             }
         };

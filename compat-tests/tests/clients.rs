@@ -1,7 +1,7 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes.
+//! zkshim: Curator 5's recipes, and ZooKeeper's command line.
 //!
-//! Each is a program of steps; the same steps must pass everywhere, and none may be missing.
+//! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
 use std::process::Command;
 
@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 
 use compat_tests::clients::steps::{Outcome, run as run_steps};
 use compat_tests::clients::under_test::{Against, UnderTest};
+use compat_tests::clients::zkcli::{matches, run_once, run_transcript};
 use compat_tests::clients::{can_run, class_path};
 
 const CURATOR_STEPS: &[&str] = &[
@@ -79,6 +80,52 @@ fn curator(test: &str, against: Against) -> Result<()> {
     command.arg("-cp").arg(class_path("curator")?).arg("CuratorSteps");
     all_pass("Curator's steps", command, &against.start_with_ttl_nodes()?, CURATOR_STEPS)
 }
+
+#[test]
+fn zkclis_commands_answer_on_zookeeper() -> Result<()> {
+    zkcli("zkclis_commands_answer_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn zkclis_commands_answer_on_zkshim_embedded() -> Result<()> {
+    zkcli("zkclis_commands_answer_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn zkclis_commands_answer_on_two_zkshim_on_etcd() -> Result<()> {
+    zkcli("zkclis_commands_answer_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn zkcli(test: &str, against: Against) -> Result<()> {
+    if !can_run(test, &["java", "mvn"], against)? {
+        return Ok(());
+    }
+    let servers = against.start()?;
+    let commands = run_transcript(&servers.connect_string(), ZKCLI_TRANSCRIPT)?;
+    ensure!(commands > 80, "only {commands} commands are typed");
+
+    // One server: each command is a session of its own, which may not be up to date elsewhere.
+    let server = servers.first()?.to_string();
+    for (words, printed, code) in ZKCLI_ALONE {
+        let (lines, found) = run_once(&server, words)?;
+        let as_expected = lines.len() == printed.len()
+            && printed.iter().zip(&lines).all(|(pattern, line)| matches(pattern, line));
+        ensure!(as_expected && found == *code, "{words:?} prints {lines:?} and ends with {found}");
+    }
+    Ok(())
+}
+
+const ZKCLI_TRANSCRIPT: &str = include_str!("../java/zkcli/transcript.txt");
+
+/// Commands given as arguments, what they print, and the exit code that scripts go by.
+const ZKCLI_ALONE: &[(&[&str], &[&str], i32)] = &[
+    (&["create", "-e", "-s", "/alone-", "data"], &["Created /alone-*"], 0),
+    (&["create", "/alone", "data"], &["Created /alone"], 0),
+    (&["create", "/alone", "data"], &["Node already exists: /alone"], 1),
+    (&["get", "/alone"], &["data"], 0),
+    (&["delete", "/alone"], &[], 0),
+    (&["get", "/alone"], &["Node does not exist: /alone"], 1),
+];
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.
 fn java() -> Command {

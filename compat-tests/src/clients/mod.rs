@@ -18,6 +18,7 @@ pub mod program;
 pub mod relay;
 pub mod steps;
 pub mod under_test;
+pub mod zkcli;
 
 /// Whether all tools of the client and of its servers are on the path. If not, the test is noted
 /// as not run, for all to see.

@@ -78,6 +78,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    a_child_watch_fires_when_nobody_knows_whether_a_child_went,
     a_close_leaves_alone_what_somebody_else_created_anew,
     a_close_that_does_not_fit_goes_by_the_lease,
     a_container_goes_after_its_last_child,
@@ -103,6 +104,7 @@ transcripts! {
     a_shim_that_is_cut_off_cuts_its_clients_within_half_their_timeout,
     a_shim_that_loses_its_own_lease_goes_on_under_a_new_number,
     a_zxid_never_falls,
+    an_etcd_that_was_restored_from_a_backup_is_not_served_as_if_nothing_had_happened,
     an_event_leaves_before_a_reply_with_its_zxid,
     an_idle_lease_that_has_died_is_replaced,
     an_unknown_outcome_is_decided_by_the_stream,
@@ -113,5 +115,7 @@ transcripts! {
     time_not_served_does_not_count_against_sessions,
     what_a_session_left_behind_when_it_moved_is_not_done_when_it_comes_back,
     what_happened_while_the_history_was_compacted_is_told_in_one_step,
+    what_went_while_no_shim_lived_is_written_down,
     when_a_lease_took_a_child_is_written_down,
+    whoever_meets_a_closing_session_waits_for_its_end,
 }

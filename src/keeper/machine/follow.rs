@@ -5,7 +5,7 @@
 
 use crate::keeper::keyspace::Slot;
 use crate::keeper::machine::{Internal, Keeper, Probe, Registration, Waiter};
-use crate::keeper::request::{Body, SessionId};
+use crate::keeper::request::{Body, ConnectionId, SessionId};
 use crate::keeper::sessions::leases::Holder;
 use crate::keeper::sessions::{Local, renewal_interval};
 use crate::keeper::time::Now;
@@ -39,7 +39,10 @@ impl Keeper {
         self.now = now;
         match event {
             StoreEvent::Loaded(snapshot) => self.load(snapshot),
-            StoreEvent::Deleted(past) => self.replica.learn(past),
+            StoreEvent::Deleted(past) => {
+                let learnt = self.replica.learn(past);
+                self.write_down_learnt(learnt);
+            }
             StoreEvent::Changed(changes) => self.changed(changes),
             StoreEvent::Progress(revision) => {
                 if self.loaded {
@@ -68,7 +71,8 @@ impl Keeper {
     fn load(&mut self, snapshot: Snapshot) {
         let first = !self.loaded;
         let revision = snapshot.revision;
-        if revision < self.replica.applied {
+        let fell = revision < self.replica.applied;
+        if fell {
             tracing::error!(
                 %revision,
                 applied = %self.replica.applied,
@@ -101,11 +105,22 @@ impl Keeper {
         } else if self.options.sole {
             self.adopt_all();
         }
+        if fell {
+            self.cut_all();
+        }
+        self.write_down_learnt(applied.learnt);
         if !self.replica.has_meta {
             self.internal.push_back(Internal::Meta);
         }
         self.barriers.want();
         self.release();
+    }
+
+    /// The history has gone back: nobody who has seen more may be shown less.
+    fn cut_all(&mut self) {
+        let mut all: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        all.sort_unstable();
+        all.into_iter().for_each(|connection| self.close(connection));
     }
 
     /// How many compares a txn may hold is known only by trying: a txn of compares alone is a
@@ -193,7 +208,6 @@ impl Keeper {
     fn sessions_changed(&mut self, sessions: &[SessionId]) {
         for session in sessions {
             let session = *session;
-            let shim = self.settings.shim;
             match self.replica.sessions.get(&session) {
                 None => {
                     if let Some(Some((connection, xid))) = self.ending.remove(&session) {
@@ -206,7 +220,7 @@ impl Keeper {
                         self.leases.forget(local.lease);
                     }
                 }
-                Some(record) if record.value.owner != shim && !self.options.sole => {
+                Some(record) if !self.replica.is_own(record.value.owner) && !self.options.sole => {
                     if let Some(local) = self.drop_local(session) {
                         tracing::debug!(session = session.0, "session moved away");
                         self.leases.forget(local.lease);

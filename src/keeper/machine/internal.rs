@@ -5,6 +5,7 @@ use crate::keeper::machine::{Internal, Keeper};
 use crate::keeper::replica::Applied;
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::{Kind, Path, Record};
+use crate::keeper::zxid::Revision;
 use rand_chacha::rand_core::RngCore;
 use std::time::Duration;
 
@@ -26,11 +27,23 @@ impl Keeper {
             if self.internal_later.len() >= INTERNAL_MAX {
                 return;
             }
-            let within = if self.options.sole { 1 } else { WRITE_DOWN_WITHIN_MS };
-            let delay = Duration::from_millis(self.random.next_u64() % within);
-            let due = self.now.monotonic + delay;
-            self.internal_later.push((due, Internal::Pzxid(parent.clone(), revision)));
+            self.write_down(parent.clone(), revision);
         }
+    }
+
+    /// Deletions before a load of which no key tells.
+    pub(super) fn write_down_learnt(&mut self, learnt: Vec<(Path, Revision)>) {
+        let room = INTERNAL_MAX.saturating_sub(self.internal_later.len());
+        for (parent, revision) in learnt.into_iter().take(room) {
+            self.write_down(parent, revision);
+        }
+    }
+
+    fn write_down(&mut self, parent: Path, revision: Revision) {
+        let within = if self.options.sole { 1 } else { WRITE_DOWN_WITHIN_MS };
+        let delay = Duration::from_millis(self.random.next_u64() % within);
+        let due = self.now.monotonic + delay;
+        self.internal_later.push((due, Internal::Pzxid(parent, revision)));
     }
 
     pub(super) fn internal_due(&mut self) {
@@ -97,7 +110,7 @@ impl Keeper {
     /// Whether this shim has begun to end a session, and may: it may have moved away since.
     pub(super) fn ends_here(&self, session: SessionId) -> bool {
         let Some(record) = self.replica.sessions.get(&session) else { return false };
-        let here = self.options.sole || record.value.owner == self.settings.shim;
+        let here = self.options.sole || self.replica.is_own(record.value.owner);
         let begun = self.locals.peek(session).is_some_and(|local| local.ending);
         here && (begun || self.ending.contains_key(&session))
     }

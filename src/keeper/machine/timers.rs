@@ -162,9 +162,8 @@ impl Keeper {
             return;
         }
         let record = self.replica.sessions.get(&session);
-        if !record
-            .is_some_and(|record| self.options.sole || record.value.owner == self.settings.shim)
-        {
+        let is_own = |shim| self.options.sole || self.replica.is_own(shim);
+        if !record.is_some_and(|record| is_own(record.value.owner)) {
             // It never came to be, or was never moved here: another shim may be serving it.
             if local.queue.is_empty() && !local.blocked {
                 let lease = local.lease;

@@ -7,6 +7,7 @@ use crate::keeper::replica::{Applied, Fired, Replica};
 use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
 use crate::keeper::zxid::{Revision, ZxidOffset};
+use std::collections::BTreeMap;
 
 /// Why a snapshot cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,31 +43,35 @@ impl Replica {
         }
         fresh.applied = snapshot.revision;
         fresh.uncertain_until = snapshot.revision;
-        fresh.learn(PastDeletions {
+        let learnt = fresh.learn(PastDeletions {
             until: snapshot.revision,
             deletions: snapshot.deletions,
             since: snapshot.deletions_since,
         });
-        let applied = self.difference(&fresh);
+        let applied = Applied { learnt, ..self.difference(&fresh) };
         *self = fresh;
         Ok(applied)
     }
 
     /// Deletions before the load: when parents last lost a child, as far as no key says it.
-    pub fn learn(&mut self, past: PastDeletions) {
+    pub fn learn(&mut self, past: PastDeletions) -> Vec<(Path, Revision)> {
         if past.until != self.uncertain_until {
             // Of a load before the last one.
-            return;
+            return Vec::new();
         }
+        let mut learnt = BTreeMap::new();
         for deletion in past.deletions {
             let Some(Slot::Node(path)) = Slot::parse(&deletion.key) else { continue };
-            self.tree.update(path::parent_or_root(&path), |record| {
-                if deletion.revision > record.created {
-                    record.pzxid = record.pzxid.max(deletion.revision);
+            let parent = path::parent_or_root(&path);
+            self.tree.update(parent, |record| {
+                if deletion.revision > record.pzxid {
+                    record.pzxid = deletion.revision;
+                    learnt.insert(Path::from(parent), deletion.revision);
                 }
             });
         }
         self.uncertain_until = past.since;
+        learnt.into_iter().collect()
     }
 
     fn load_node(&mut self, path: Path, entry: &KeyValue) {

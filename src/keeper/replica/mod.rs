@@ -8,7 +8,7 @@ mod revision;
 
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot, StepKind};
 use crate::keeper::request::SessionId;
-use crate::keeper::tree::{Path, Tree};
+use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
 use jute::Acl;
@@ -80,6 +80,8 @@ pub struct Applied {
     pub released: bool,
     /// Parents whose child went without their `p` key being written.
     pub bereft: Vec<Path>,
+    /// Parents that lost a child before a load, and when, of which no key tells.
+    pub learnt: Vec<(Path, Revision)>,
 }
 
 impl Replica {
@@ -110,6 +112,11 @@ impl Replica {
         }
     }
 
+    /// Whether a number is this shim's, or was.
+    pub fn is_own(&self, shim: ShimId) -> bool {
+        self.shims.contains(&shim)
+    }
+
     /// The zxid that clients know of.
     pub fn zxid(&self) -> Zxid {
         self.offset.zxid(self.applied)
@@ -119,7 +126,13 @@ impl Replica {
     pub fn children_changed_since(&self, path: &str, seen: Zxid) -> bool {
         let Some(node) = self.tree.find(path) else { return true };
         let record = &node.record;
-        let lost_some = record.creates > record.children;
+        // The znodes that nobody creates are children that were never counted.
+        let given = match path {
+            "" | tree::ROOT => 1,
+            tree::ZOOKEEPER => 2,
+            _ => 0,
+        };
+        let lost_some = record.creates > record.children - given;
         self.offset.zxid(record.pzxid) > seen
             || (lost_some && seen < self.offset.zxid(self.uncertain_until))
     }

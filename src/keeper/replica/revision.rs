@@ -98,7 +98,7 @@ impl Replica {
                 };
                 pass.applied.sessions.push(session);
             }
-            (Slot::Batch(shim), Some(entry)) if self.shims.contains(&shim) => {
+            (Slot::Batch(shim), Some(entry)) if self.is_own(shim) => {
                 pass.applied.batches.extend(keyspace::decode_number(entry.value));
             }
             (slot @ Slot::Steps(..), Some(_)) => self.tell_steps(&slot, pass),

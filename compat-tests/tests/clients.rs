@@ -1,5 +1,5 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes, and ZooKeeper's command line.
+//! zkshim: Curator 5's recipes, ZooKeeper's command line, and go-zookeeper.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use compat_tests::clients::steps::{Outcome, run as run_steps};
 use compat_tests::clients::under_test::{Against, UnderTest};
 use compat_tests::clients::zkcli::{matches, run_once, run_transcript};
-use compat_tests::clients::{can_run, class_path};
+use compat_tests::clients::{built, can_run, class_path};
 
 const CURATOR_STEPS: &[&str] = &[
     "leader-latch",
@@ -126,6 +126,47 @@ const ZKCLI_ALONE: &[(&[&str], &[&str], i32)] = &[
     (&["delete", "/alone"], &[], 0),
     (&["get", "/alone"], &["Node does not exist: /alone"], 1),
 ];
+
+const GO_STEPS: &[&str] = &[
+    "create-read-write-delete",
+    "ephemeral-and-sequence",
+    "container-and-ttl",
+    "protected",
+    "watches",
+    "multi",
+    "multi-rolls-back",
+    "acl",
+    "lock",
+    "lock-contended",
+    "big-data",
+    "cut",
+    "move",
+    "session-loss",
+    "four-letter-words",
+];
+
+#[test]
+fn go_zookeepers_steps_pass_on_zookeeper() -> Result<()> {
+    go("go_zookeepers_steps_pass_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn go_zookeepers_steps_pass_on_zkshim_embedded() -> Result<()> {
+    go("go_zookeepers_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn go_zookeepers_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    go("go_zookeepers_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn go(test: &str, against: Against) -> Result<()> {
+    if !can_run(test, &["go"], against)? {
+        return Ok(());
+    }
+    let command = Command::new(built("go")?);
+    all_pass("go-zookeeper's steps", command, &against.start()?, GO_STEPS)
+}
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.
 fn java() -> Command {

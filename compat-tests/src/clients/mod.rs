@@ -69,6 +69,14 @@ pub fn class_path(name: &str) -> Result<String> {
     tool_output(&format!("compat-tests/java/compile {name}"))
 }
 
+/// A program of steps that `<language>/build` builds.
+///
+/// # Errors
+/// It does not compile, or what it leans on cannot be fetched.
+pub fn built(language: &str) -> Result<PathBuf> {
+    tool_output(&format!("compat-tests/{language}/build")).map(PathBuf::from)
+}
+
 /// The Python that has kazoo.
 ///
 /// # Errors

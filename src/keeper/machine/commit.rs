@@ -392,7 +392,11 @@ impl Desk<'_, '_> {
 fn claimable(plan: &Plan, shim: ShimId) -> Vec<Slot> {
     /// More would cost more than the conflicts.
     const CLAIMS_MAX: usize = 4;
-    let contended = |slot: &&Slot| matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_));
+    // What is written without a guard cannot be lost: a new znode has a name of its own.
+    let contended = |slot: &&Slot| {
+        matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_))
+            && plan.guards.iter().any(|guard| guard.slot == **slot)
+    };
     let claim = |slot: &Slot| Slot::Claim(Box::new(slot.clone()), shim);
     plan.writes.keys().filter(contended).map(claim).take(CLAIMS_MAX).collect()
 }

@@ -17,7 +17,7 @@ use zkshim::store::embedded::engine::Engine;
 
 use crate::ask;
 use crate::show::{self, Names};
-use crate::world::{Loss, Seen, Traffic, World};
+use crate::world::{Loss, Seen, Traffic, World, is_foreign};
 
 /// One step of a transcript.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -160,6 +160,9 @@ impl Script {
             ["answer", shim, which] => {
                 self.world.force_answer(shim, which.parse().expect("which answer"));
             }
+            ["raise", offset] => self.world.put_meta(1, offset.parse().expect("an offset")),
+            ["layout", number] => self.world.put_meta(number.parse().expect("a layout"), 0),
+            ["foreign"] => self.world.change_foreign_key(),
             ["backup"] => self.backup = Some(self.world.engine.clone()),
             ["restore"] => self.world.engine = self.backup.take().expect("there is a backup"),
             ["revisions"] => self.revisions(),
@@ -265,7 +268,8 @@ impl Script {
     fn revisions(&mut self) {
         let history = self.world.engine.changes_after(self.shown).expect("not compacted");
         let history: Vec<_> = history.cloned().collect();
-        self.output.extend(history.iter().map(|changes| self.names.revision(changes)));
+        let ours = history.iter().filter(|changes| !is_foreign(changes));
+        self.output.extend(ours.map(|changes| self.names.revision(changes)));
         self.shown = self.world.engine.revision();
     }
 

@@ -8,9 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use bytes::Bytes;
+use zkshim::keeper::keyspace::META;
 use zkshim::keeper::request::{Connect, ConnectionId, Outgoing, Request};
 use zkshim::keeper::time::Now;
-use zkshim::keeper::txn::{CommitError, StoreCommand, StoreEvent, Token, Txn};
+use zkshim::keeper::txn::{
+    Change, CommitError, Key, LeaseId, Op, RevisionChanges, StoreCommand, StoreEvent, Token, Txn,
+};
 use zkshim::keeper::zxid::Revision;
 use zkshim::keeper::{Keeper, Options, Output};
 use zkshim::store::embedded::engine::Engine;
@@ -98,6 +102,17 @@ const BEGINNING: Now = Now { monotonic: Duration::from_secs(1000), unix_ms: 1_00
 
 /// A timer that is due again and again without an end is an error of the core's.
 const TURNS_MAX: u32 = 100_000;
+
+/// A key outside the prefix: its changes take revisions that the stream does not tell.
+const FOREIGN: &[u8] = b"/other/key";
+
+/// Whether a revision holds nothing of ours.
+pub(crate) fn is_foreign(changes: &RevisionChanges) -> bool {
+    changes.changes.iter().all(|change| match change {
+        Change::Put(entry) => entry.key == FOREIGN,
+        Change::Delete(key) => key == FOREIGN,
+    })
+}
 
 impl World {
     pub(crate) fn new() -> Self {
@@ -284,7 +299,8 @@ impl World {
 
     fn push_stream(engine: &Engine, shim: &mut Shim, now: Now, count: usize) -> usize {
         let history = engine.changes_after(shim.told).expect("scripts reload after compaction");
-        let changes: Vec<_> = history.take(count).cloned().collect();
+        let ours = history.filter(|changes| !is_foreign(changes));
+        let changes: Vec<_> = ours.take(count).cloned().collect();
         for change in &changes {
             shim.told = change.revision;
             shim.keeper.handle_store(StoreEvent::Changed(change.clone()), now);
@@ -329,10 +345,13 @@ impl World {
         let answer = match command {
             StoreCommand::Commit(token, txn) => StoreEvent::Committed(token, engine.commit(&txn)),
             StoreCommand::Barrier(token) => StoreEvent::BarrierPassed(token, Ok(engine.revision())),
-            StoreCommand::Progress if shim.told == engine.revision() => {
-                StoreEvent::Progress(shim.told)
+            StoreCommand::Progress => {
+                let mut rest = engine.changes_after(shim.told).expect("as above");
+                if !rest.all(is_foreign) {
+                    return;
+                }
+                StoreEvent::Progress(engine.revision())
             }
-            StoreCommand::Progress => return,
             StoreCommand::Grant(token, ttl) => StoreEvent::Granted(token, engine.grant(ttl, at)),
             StoreCommand::Revoke(token, lease) => {
                 engine.revoke(lease);
@@ -344,6 +363,25 @@ impl World {
             }
         };
         shim.answers.push_back(answer);
+    }
+
+    /// Somebody writes the key that says which layout the store has, and the offset.
+    pub(crate) fn put_meta(&mut self, layout: u32, offset: i64) {
+        let layout = layout.to_be_bytes();
+        let value = [&[1][..], &layout, &offset.to_be_bytes()].concat();
+        self.put(Bytes::from_static(META), value.into());
+    }
+
+    /// Somebody else uses the same etcd.
+    pub(crate) fn change_foreign_key(&mut self) {
+        self.put(Bytes::from_static(FOREIGN), Bytes::new());
+    }
+
+    fn put(&mut self, key: Key, value: Bytes) {
+        let then = vec![Op::Put { key, value, lease: LeaseId::NONE }];
+        let txn = Txn { then, ..Txn::default() };
+        self.engine.commit(&txn).expect("it is a small one");
+        self.settle();
     }
 
     /// The first txn that is held on a link.

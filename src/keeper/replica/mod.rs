@@ -137,3 +137,6 @@ impl Replica {
             || (lost_some && seen < self.offset.zxid(self.uncertain_until))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use crate::keeper::keyspace::{self, Birth, NodeValue, SessionValue, ShimId, Slot, Step, StepKind};
 use crate::keeper::path;
 use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
-use crate::keeper::tree::{self, Keys, Path, Record};
+use crate::keeper::tree::{self, Keys, Path, Record, Tree};
 use crate::keeper::txn::{Change, KeyValue, RevisionChanges};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use jute::Acl;
@@ -230,13 +230,38 @@ impl Replica {
     }
 
     fn delete_node(&mut self, path: &Path, revision: Revision, pass: &mut Pass) {
-        if self.tree.find(path).is_none() || path::is_reserved(path) {
+        if self.tree.find(path).is_none() {
             return;
+        }
+        if path::is_reserved(path) {
+            self.reset_node(path, pass);
+            return;
+        }
+        // There is something below only if somebody else has changed the store.
+        while let Some(child) = self.tree.find(path).and_then(|node| node.children().next()) {
+            let child = child.clone();
+            self.delete_node(&child, revision, pass);
         }
         let fired = self.fired(StepKind::Deleted, path.clone());
         self.remove(path, revision);
         pass.applied.fired.push(fired);
         pass.applied.bereft.push(path::parent_or_root(path).into());
+    }
+
+    /// Somebody else has deleted the key of a znode that is always there: it is as at the start.
+    fn reset_node(&mut self, path: &Path, pass: &mut Pass) {
+        let fresh = Tree::new();
+        let Some(initial) = fresh.find(path).map(|node| node.record.clone()) else { return };
+        self.tree.update(path, |record| {
+            record.data = initial.data;
+            record.ctime = initial.ctime;
+            record.mtime = initial.mtime;
+            record.version = initial.version;
+            record.keys.node = Revision::NEVER;
+            record.keys.node_created = Revision::NEVER;
+        });
+        let fired = self.fired(StepKind::DataChanged, path.clone());
+        pass.applied.fired.push(fired);
     }
 
     /// Take a znode out, and what is below it: there is something only if somebody else has
@@ -291,13 +316,16 @@ impl Replica {
     fn forget_lost(&mut self, revision: Revision, lost: &[Slot]) {
         for slot in lost {
             match slot {
-                Slot::Acl(path) => self.tree.update(path, |record| {
-                    if record.keys.acl != revision {
-                        record.keys.acl = Revision::NEVER;
-                        record.acl = None;
-                        record.aversion = 0;
-                    }
-                }),
+                Slot::Acl(path) => {
+                    let (acl, aversion) = initial_acl(path);
+                    self.tree.update(path, |record| {
+                        if record.keys.acl != revision {
+                            record.keys.acl = Revision::NEVER;
+                            record.acl = acl;
+                            record.aversion = aversion;
+                        }
+                    })
+                }
                 Slot::Creates(path) => self.tree.update(path, |record| {
                     if record.keys.creates != revision {
                         record.keys.creates = Revision::NEVER;
@@ -374,6 +402,15 @@ fn note_steps(changes: &RevisionChanges, pass: &mut Pass) {
             pass.stepped[index].changes.push((slot, put));
         }
     }
+}
+
+/// What a znode without an `a` key has.
+fn initial_acl(path: &str) -> (Option<Arc<[Acl]>>, i32) {
+    if !path::is_reserved(path) {
+        return (None, 0);
+    }
+    let fresh = Tree::new();
+    fresh.find(path).map_or((None, 0), |node| (node.record.acl.clone(), node.record.aversion))
 }
 
 fn znode_of(slot: &Slot) -> Option<&Path> {

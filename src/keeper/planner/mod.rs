@@ -281,6 +281,8 @@ pub fn clamp_timeout(wanted_ms: i32, min: Duration, max: Duration) -> Duration {
 }
 
 #[cfg(test)]
+mod guards;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::keeper::request::{Create, CreateOpcode, MultiOperation};

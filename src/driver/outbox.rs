@@ -41,6 +41,8 @@ struct Queue {
     bytes: usize,
     /// What was taken and is not written yet.
     bytes_taken: usize,
+    /// What has been put in since the limit was reached.
+    bytes_beyond: usize,
     /// The core asked for the close.
     closed: bool,
     /// The limit was reached: nothing is taken in any more.
@@ -48,7 +50,8 @@ struct Queue {
 }
 
 impl Outbox {
-    /// An empty outbox that holds about `bytes_max` at most.
+    /// An empty outbox that holds about twice `bytes_max` at most, and the answers that reached
+    /// the limit.
     pub fn new(bytes_max: usize) -> Self {
         Self(Arc::new(Shared {
             queue: Mutex::default(),
@@ -67,15 +70,20 @@ impl Outbox {
             batch.clear();
             return;
         }
-        // A single answer may be larger than the limit (a server has no limit on what it sends),
-        // so the limit is checked against what was there before.
-        if queue.bytes + queue.bytes_taken > self.0.bytes_max {
+        // The answers to what was asked at once may be larger than the limit (a server has no
+        // limit on what it sends), and an event may come while a client still reads them. So
+        // what is beyond the limit has the same limit again.
+        if queue.bytes + queue.bytes_taken <= self.0.bytes_max {
+            queue.bytes_beyond = 0;
+        } else if queue.bytes_beyond > self.0.bytes_max {
             batch.clear();
             queue.cut = true;
             queue.outgoing = Vec::new();
             drop(queue);
             self.0.cut.notify_one();
             return;
+        } else {
+            queue.bytes_beyond += bytes;
         }
         queue.bytes += bytes;
         queue.outgoing.append(batch);
@@ -212,9 +220,27 @@ mod tests {
         let mut taken = Vec::new();
         let first = outbox.take(&mut taken).await;
         assert_eq!(taken.len(), 1, "one large answer alone is no reason to cut");
-        outbox.push(&mut vec![reply(1)]);
+        for _ in 0..20 {
+            outbox.push(&mut vec![reply(1)]);
+        }
         outbox.cut().await;
         outbox.written(first.bytes);
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_large_answers_are_read_is_no_reason_to_cut() {
+        let outbox = Outbox::new(1000);
+        for _ in 0..10 {
+            outbox.push(&mut (0..100).map(|_| reply(1000)).collect());
+            let mut taken = Vec::new();
+            let bytes = outbox.take(&mut taken).await.bytes;
+            outbox.push(&mut vec![reply(1)]);
+            outbox.written(bytes);
+            taken.clear();
+            let rest = outbox.take(&mut taken).await.bytes;
+            outbox.written(rest);
+        }
+        assert!(!outbox.queue().cut);
     }
 
     #[tokio::test]

@@ -9,6 +9,9 @@ use crate::keeper::watches::Table;
 use crate::keeper::zxid::ZxidOffset;
 use jute::{Acl, ClientInfo, Text};
 
+/// The most data and names in one reply to a multiRead. Clients refuse far less by default.
+const MULTI_READ_BYTES_MAX: usize = 64 << 20;
+
 /// Who reads, and under which rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -60,7 +63,7 @@ impl Reader<'_> {
             Operation::GetAcl(path) => self.acl(tree, path.as_ref()).into(),
             Operation::GetAllChildrenNumber(path) => self.descendants(tree, path.as_ref()).into(),
             Operation::GetEphemerals(prefix) => self.ephemerals(tree, prefix.as_deref()).into(),
-            Operation::MultiRead(operations) => Ok(self.multi(tree, operations)).into(),
+            Operation::MultiRead(operations) => self.multi(tree, operations).into(),
             Operation::WhoAmI => Ok(self.who_am_i()).into(),
             other => unreachable!("{other:?} is not a read"),
         }
@@ -135,12 +138,24 @@ impl Reader<'_> {
         Ok(Body::Names(tree::encode_names(owned.filter(|path| path.starts_with(prefix)))))
     }
 
-    fn multi(&self, tree: &mut Tree, operations: &[MultiReadOperation]) -> Body {
-        let results = operations.iter().map(|operation| {
-            self.multi_operation(tree, operation)
-                .unwrap_or_else(|code| MultiResult::Error(Some(code)))
-        });
-        Body::Multi(results.collect())
+    /// A reply that is too large for anyone is refused: a znode can be asked for again and again
+    /// in one list.
+    fn multi(&self, tree: &mut Tree, operations: &[MultiReadOperation]) -> Result<Body, ErrorCode> {
+        let mut results = Vec::with_capacity(operations.len());
+        let mut bytes = 0;
+        for operation in operations {
+            let result = self.multi_operation(tree, operation);
+            bytes += match &result {
+                Ok(MultiResult::GetData(Some(data), _)) => data.len(),
+                Ok(MultiResult::GetChildren(names)) => names.0.len(),
+                _ => 0,
+            };
+            if bytes > MULTI_READ_BYTES_MAX {
+                return Err(ErrorCode::MarshallingError);
+            }
+            results.push(result.unwrap_or_else(|code| MultiResult::Error(Some(code))));
+        }
+        Ok(Body::Multi(results))
     }
 
     fn multi_operation(
@@ -222,6 +237,21 @@ mod tests {
         ] {
             check(operation, Err(ErrorCode::MarshallingError), false);
         }
+    }
+
+    #[test]
+    fn a_multi_read_of_more_than_anybody_takes_is_refused() {
+        let mut tree = Tree::new();
+        let mut record = Record::blank(Kind::Persistent);
+        record.data = Some(vec![0; 1 << 20].into());
+        tree.insert("/large".into(), record);
+        let mut outcome = |count| {
+            let operations = vec![MultiReadOperation::GetData(Some("/large".into())); count];
+            STRANGER.read(&mut tree, &Operation::MultiRead(operations)).outcome.map(|_| ())
+        };
+        assert_eq!(outcome(64), Ok(()));
+        assert_eq!(outcome(65), Err(ErrorCode::MarshallingError));
+        assert_eq!(outcome(5000), Err(ErrorCode::MarshallingError));
     }
 
     #[test]

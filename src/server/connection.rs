@@ -164,6 +164,9 @@ impl Client<'_> {
                 tracing::debug!(%peer, session = format_args!("{session:#x}"), %error, "bad frame");
                 return End::Malformed;
             }
+            if batch.alone {
+                self.outstanding.none().await;
+            }
             // A client that does not read its answers may not ask for more of them.
             let backlog_max = self.shared.options.frame_bytes_max;
             self.outstanding.room(|| self.outbox.bytes() < backlog_max).await;

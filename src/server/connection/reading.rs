@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::keeper::request::Request;
+use crate::keeper::request::{Operation, Request};
 use crate::server::Shared;
 use crate::server::figures::{ConnectionFigures, RequestKind};
 use crate::server::outstanding::Asked;
@@ -50,6 +50,8 @@ pub(super) struct Batch {
     pub(super) asked: Vec<Asked>,
     /// There may be more without another read.
     pub(super) more: bool,
+    /// The last of them is to be answered before anything else is handed in.
+    pub(super) alone: bool,
     /// What follows is no request.
     pub(super) malformed: Option<Malformed>,
 }
@@ -142,6 +144,9 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
                         batch.malformed = Some(error);
                         break;
                     }
+                    if batch.alone {
+                        break;
+                    }
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -150,7 +155,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
                 }
             }
         }
-        batch.more = batch.requests.len() == BATCH_MAX;
+        batch.more = batch.alone || batch.requests.len() == BATCH_MAX;
         if !batch.requests.is_empty() {
             self.count(batch.requests.len(), bytes);
         }
@@ -197,8 +202,21 @@ impl Batch {
     fn push(&mut self, frame: &Bytes, received: Instant) -> Result<(), Malformed> {
         let request = decode_request(frame).map_err(|error| Malformed(Box::new(error)))?;
         let kind = RequestKind::of(&request.operation);
+        self.alone = is_costly(&request.operation);
         self.asked.push(Asked { kind, received, frame_bytes: frame.len() });
         self.requests.push(request);
         Ok(())
     }
+}
+
+/// A little request whose answer may be large and is made for it alone, or takes a walk through
+/// the tree. Many of them at once would keep everybody waiting, or fill the memory.
+fn is_costly(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::MultiRead(_)
+            | Operation::GetAcl(_)
+            | Operation::GetEphemerals(_)
+            | Operation::GetAllChildrenNumber(_)
+    )
 }

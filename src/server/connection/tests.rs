@@ -352,6 +352,23 @@ async fn a_client_with_a_thousand_requests_unanswered_is_not_read_from() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_costly_request_is_answered_before_the_next_is_handed_in() {
+    let mut scene = Scene::new();
+    let outbox = scene.established().await;
+    let mut sent = pings([1]);
+    for xid in [2, 3] {
+        sent.extend([0, 0, 0, 13, 0, 0, 0, xid, 0, 0, 0, 6, 0, 0, 0, 1, b'/']);
+    }
+    scene.send(&[sent, pings([4, 5])].concat()).await;
+    assert_eq!(scene.requests().await, [Xid(1), Xid(2)]);
+    scene.nothing_is_handed_in().await;
+    outbox.push(&mut vec![reply(1), reply(2)]);
+    assert_eq!(scene.requests().await, [Xid(3)]);
+    outbox.push(&mut vec![reply(3)]);
+    assert_eq!(scene.requests().await, [Xid(4), Xid(5)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_its_answers_is_asked_nothing_more_and_then_cut() {
     let mut scene = Scene::with_socket_buffer(1000);
     let outbox = scene.established().await;
@@ -365,6 +382,20 @@ async fn a_client_that_does_not_read_its_answers_is_asked_nothing_more_and_then_
     }
     scene.closed().await;
     assert_eq!(scene.shared.figures.connections_dropped.load(Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_encoded_a_few_at_a_time() {
+    let writes: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let mut scene = Scene::with_writes_to(1 << 24, Arc::clone(&writes));
+    let outbox = scene.established().await;
+    writes.lock().expect("nobody panics").clear();
+    outbox.push(&mut (1..=1000).map(|xid| large_reply(xid, 4000)).collect());
+    for xid in 1..=1000_i32 {
+        assert_eq!(scene.frame().await[..4], xid.to_be_bytes());
+    }
+    let longest = writes.lock().expect("nobody panics").iter().copied().max();
+    assert!(longest.is_some_and(|bytes| (500_000..1_100_000).contains(&bytes)), "{longest:?}");
 }
 
 #[tokio::test(start_paused = true)]

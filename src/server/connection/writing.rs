@@ -16,6 +16,10 @@ use crate::wire::send_buffer::SendBuffer;
 /// A list that has grown past this is given back when it is empty: most clients ask little.
 const OUTGOING_KEPT_MAX: usize = 64;
 
+/// So much is encoded before it is written: what is encoded may be far more than what it is made
+/// of, for many answers share the same data.
+const WRITE_BYTES: usize = 1 << 20;
+
 /// What one write sends.
 #[derive(Debug, Default)]
 struct Sent {
@@ -40,25 +44,45 @@ impl Client<'_> {
         let mut outgoing = Vec::new();
         loop {
             let taken = self.outbox.take(&mut outgoing).await;
-            let mut frames = SendBuffer::default();
-            let mut sent = Sent::default();
-            for outgoing in &outgoing {
-                let before = frames.remaining();
-                frames.push(outgoing, has_read_only_byte);
-                sent.count(outgoing, frames.remaining() - before);
-                self.note_session(outgoing);
+            let mut waiting = outgoing.drain(..);
+            loop {
+                let (mut frames, sent) = self.encode(&mut waiting, has_read_only_byte);
+                if writer.write_all_buf(&mut frames).await.is_err() || writer.flush().await.is_err()
+                {
+                    return End::Gone;
+                }
+                let is_all = waiting.as_slice().is_empty();
+                // First, for whoever waits for answers looks at the outbox when it is woken.
+                self.outbox.written(if is_all { taken.bytes } else { 0 });
+                self.account(&sent);
+                if is_all {
+                    break;
+                }
             }
-            outgoing.clear();
+            drop(waiting);
             outgoing.shrink_to(OUTGOING_KEPT_MAX);
-            if writer.write_all_buf(&mut frames).await.is_err() || writer.flush().await.is_err() {
-                return End::Gone;
-            }
-            self.outbox.written(taken.bytes);
-            self.account(&sent);
             if taken.last {
                 return End::Closed;
             }
         }
+    }
+
+    /// The next frames, up to about [`WRITE_BYTES`].
+    fn encode(
+        &self,
+        waiting: &mut impl Iterator<Item = Outgoing>,
+        has_read_only_byte: bool,
+    ) -> (SendBuffer, Sent) {
+        let mut frames = SendBuffer::default();
+        let mut sent = Sent::default();
+        while frames.remaining() < WRITE_BYTES {
+            let Some(outgoing) = waiting.next() else { break };
+            let before = frames.remaining();
+            frames.push(&outgoing, has_read_only_byte);
+            sent.count(&outgoing, frames.remaining() - before);
+            self.note_session(&outgoing);
+        }
+        (frames, sent)
     }
 
     fn note_session(&self, outgoing: &Outgoing) {

@@ -1,5 +1,5 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes, ZooKeeper's command line, and go-zookeeper.
+//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, and the C client.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use compat_tests::clients::steps::{Outcome, run as run_steps};
 use compat_tests::clients::under_test::{Against, UnderTest};
 use compat_tests::clients::zkcli::{matches, run_once, run_transcript};
-use compat_tests::clients::{built, can_run, class_path};
+use compat_tests::clients::{built, can_run, class_path, has_header};
 
 const CURATOR_STEPS: &[&str] = &[
     "leader-latch",
@@ -166,6 +166,46 @@ fn go(test: &str, against: Against) -> Result<()> {
     }
     let command = Command::new(built("go")?);
     all_pass("go-zookeeper's steps", command, &against.start()?, GO_STEPS)
+}
+
+const C_STEPS: &[&str] = &[
+    "create-read-write-delete",
+    "null-and-empty-data",
+    "ephemeral-and-sequence",
+    "container-and-ttl",
+    "watches",
+    "remove-watches",
+    "multi",
+    "multi-rolls-back",
+    "acl",
+    "pipelined",
+    "cut",
+    "move",
+    "session-loss",
+];
+
+#[test]
+fn the_c_clients_steps_pass_on_zookeeper() -> Result<()> {
+    c("the_c_clients_steps_pass_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn the_c_clients_steps_pass_on_zkshim_embedded() -> Result<()> {
+    c("the_c_clients_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn the_c_clients_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    c("the_c_clients_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn c(test: &str, against: Against) -> Result<()> {
+    let header = "zookeeper/zookeeper.h";
+    if !can_run(test, &["cc"], against)? || !has_header(test, header, "libzookeeper-mt-dev")? {
+        return Ok(());
+    }
+    let command = Command::new(built("c")?);
+    all_pass("the C client's steps", command, &against.start()?, C_STEPS)
 }
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.

@@ -7,6 +7,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -33,6 +34,25 @@ pub fn can_run(test: &str, client: &[&str], against: Against) -> Result<bool> {
     };
     not_run(&format!("{test} because `{tool}` is missing"))?;
     Ok(false)
+}
+
+/// Whether the C compiler finds a header; if not, the test is noted as not run, with the package
+/// that has it.
+///
+/// # Errors
+/// The compiler cannot be run, or the note cannot be written.
+pub fn has_header(test: &str, header: &str, package: &str) -> Result<bool> {
+    let found = Command::new("cc")
+        .args(["-E", "-include", header, "-x", "c", "/dev/null"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("run the C compiler")?
+        .success();
+    if !found {
+        not_run(&format!("{test} because `{header}` ({package}) is missing"))?;
+    }
+    Ok(found)
 }
 
 /// Notes what is not run, and why, for all to see.

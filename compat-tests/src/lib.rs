@@ -3,4 +3,5 @@
 
 pub mod clients;
 pub mod conformance;
+pub mod differential;
 pub mod servers;

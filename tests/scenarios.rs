@@ -105,6 +105,7 @@ transcripts! {
     a_shim_that_is_cut_off_cuts_its_clients_within_half_their_timeout,
     a_shim_that_loses_again_and_again_goes_first,
     a_shim_that_loses_its_own_lease_goes_on_under_a_new_number,
+    a_stat_in_a_multi_may_miss_what_another_shim_did,
     a_write_on_the_old_connection_fails_when_the_session_has_moved,
     a_zxid_never_falls,
     an_etcd_that_was_restored_from_a_backup_is_not_served_as_if_nothing_had_happened,

@@ -1,0 +1,145 @@
+//! Rules broken on purpose, to see that the checks notice.
+
+use crate::random::Random;
+use bytes::Bytes;
+use zkshim::keeper::Output;
+use zkshim::keeper::error::ErrorCode;
+use zkshim::keeper::keyspace::Slot;
+use zkshim::keeper::request::{Body, Connected, Outgoing, Reply};
+use zkshim::keeper::txn::{Compare, Op, StoreCommand, Txn};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Break {
+    /// Some events are never sent.
+    EventsLost,
+    /// Replies leave before the events of the same revision.
+    RepliesFirst,
+    /// Some replies leave in another order.
+    RepliesSwapped,
+    /// Writes take effect although the session has moved or ended.
+    FenceIgnored,
+    /// Writes take effect although what they rest on has changed.
+    GuardsIgnored,
+    /// Leases end early.
+    LeasesCut,
+    /// A session goes before its ephemerals.
+    SessionFirst,
+    /// Some replies tell of an older tree.
+    ZxidsFall,
+    /// A write is carried out twice.
+    WrittenTwice,
+    /// Clients that come back are told that their session is gone.
+    Refusals,
+    /// No lease ends by itself, and no shim ends a session.
+    SilenceKept,
+    /// Clients are told of writes that were never carried out.
+    WritesLost,
+    /// What clients read is not what is there.
+    DataGarbled,
+    /// Clients are told of failures for which there is no reason.
+    FailuresInvented,
+}
+
+impl Break {
+    /// What a shim puts out.
+    pub(crate) fn outputs(self, outputs: &mut Vec<Output>, random: &mut Random) {
+        let is_event = |output: &Output| matches!(output, Output::Send(_, Outgoing::Event(_)));
+        match self {
+            Self::EventsLost => outputs.retain(|output| !is_event(output) || random.chance(900)),
+            Self::RepliesFirst => outputs.sort_by_key(is_event),
+            Self::RepliesSwapped => swap_replies(outputs, random),
+            Self::Refusals => {
+                for output in outputs {
+                    if let Output::Send(_, outgoing) = output {
+                        self.falsify(outgoing, random);
+                    }
+                }
+            }
+            Self::WritesLost | Self::DataGarbled | Self::FailuresInvented | Self::ZxidsFall => {
+                for output in outputs {
+                    if let Output::Send(_, outgoing) = output
+                        && random.chance(50)
+                    {
+                        self.falsify(outgoing, random);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn falsify(self, outgoing: &mut Outgoing, random: &mut Random) {
+        match (self, outgoing) {
+            (Self::Refusals, Outgoing::Connected(answer)) if random.chance(300) => {
+                *answer = Connected::Refused;
+            }
+            (Self::ZxidsFall, Outgoing::Reply(Reply { zxid, .. })) => zxid.0 = (zxid.0 - 3).max(1),
+            (Self::WritesLost, Outgoing::Reply(Reply { outcome, .. }))
+                if *outcome == Err(ErrorCode::NodeExists) =>
+            {
+                *outcome = Ok(Body::Path(Some("/a".into())));
+            }
+            (
+                Self::DataGarbled,
+                Outgoing::Reply(Reply { outcome: Ok(Body::Data(data, _)), .. }),
+            ) => {
+                *data = Some(Bytes::from_static(b"garbled"));
+            }
+            (Self::FailuresInvented, Outgoing::Reply(Reply { outcome, .. }))
+                if *outcome == Err(ErrorCode::NoNode) =>
+            {
+                *outcome = Err(ErrorCode::NotEmpty);
+            }
+            _ => {}
+        }
+    }
+
+    /// What reaches etcd. `false` if it does not.
+    pub(crate) fn command(self, command: &mut StoreCommand) -> bool {
+        let StoreCommand::Commit(_, txn) = command else { return true };
+        match self {
+            Self::FenceIgnored => strip(txn, |compare| {
+                let (Compare::ModRevision(key, _)
+                | Compare::CreateRevision(key, _)
+                | Compare::Lease(key, _)) = compare;
+                !matches!(Slot::parse(key), Some(Slot::Session(_)))
+            }),
+            Self::GuardsIgnored => strip(txn, |_| false),
+            Self::SilenceKept => return !ends_a_session(txn),
+            _ => {}
+        }
+        true
+    }
+}
+
+fn swap_replies(outputs: &mut [Output], random: &mut Random) {
+    for index in 1..outputs.len() {
+        let same = match (&outputs[index - 1], &outputs[index]) {
+            (Output::Send(first, Outgoing::Reply(_)), Output::Send(second, Outgoing::Reply(_))) => {
+                first == second
+            }
+            _ => false,
+        };
+        if same && random.chance(200) {
+            outputs.swap(index - 1, index);
+        }
+    }
+}
+
+fn strip(txn: &mut Txn, keep: fn(&Compare) -> bool) {
+    txn.compares.retain(keep);
+    for op in &mut txn.then {
+        if let Op::Txn(nested) = op {
+            strip(nested, keep);
+        }
+    }
+}
+
+fn ends_a_session(txn: &Txn) -> bool {
+    txn.then.iter().any(|op| match op {
+        Op::Delete(key) => matches!(Slot::parse(key), Some(Slot::Session(_))),
+        Op::Txn(nested) => ends_a_session(nested),
+        Op::Put { .. } => false,
+    })
+}

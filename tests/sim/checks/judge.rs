@@ -1,0 +1,168 @@
+//! What ZooKeeper says to a write, by the wording of its rules, at one revision of the model.
+
+use crate::model::{Model, is_system};
+use jute::Acl;
+use std::collections::BTreeMap;
+use zkshim::keeper::error::ErrorCode;
+use zkshim::keeper::path;
+use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation};
+use zkshim::keeper::tree::Kind;
+use zkshim::keeper::zxid::Revision;
+
+const WRITE: i32 = 2;
+const CREATE: i32 = 4;
+const DELETE: i32 = 8;
+
+#[derive(Clone, Debug)]
+struct View {
+    version: i32,
+    aversion: i32,
+    creates: i32,
+    children: i32,
+    perms: i32,
+    ephemeral: bool,
+}
+
+/// The tree at a revision, with what earlier operations of a multi would change.
+struct Judge<'m> {
+    model: &'m Model,
+    at: Revision,
+    changed: BTreeMap<String, Option<View>>,
+}
+
+/// Whether an operation would fail, and which operation of a multi.
+pub(crate) fn judge(
+    model: &Model,
+    at: Revision,
+    operation: &Operation,
+) -> Result<(), (usize, ErrorCode)> {
+    let mut judge = Judge { model, at, changed: BTreeMap::new() };
+    match operation {
+        Operation::Create(create) => judge.create(create),
+        Operation::Delete(delete) => judge.delete(delete),
+        Operation::SetData(set) => judge.change(set.path.as_deref(), WRITE, set.version),
+        Operation::SetAcl(set) => judge.set_acl(set.path.as_deref(), set.version),
+        Operation::Multi(operations) => {
+            for (index, operation) in operations.iter().enumerate() {
+                let verdict = match operation {
+                    MultiOperation::Create(create) => judge.create(create),
+                    MultiOperation::Delete(delete) => judge.delete(delete),
+                    MultiOperation::SetData(set) => {
+                        judge.change(set.path.as_deref(), WRITE, set.version)
+                    }
+                    MultiOperation::Check(check) => {
+                        judge.check(check.path.as_deref(), check.version)
+                    }
+                };
+                verdict.map_err(|code| (index, code))?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+    .map_err(|code| (0, code))
+}
+
+impl Judge<'_> {
+    fn find(&self, path: &str) -> Option<View> {
+        if let Some(changed) = self.changed.get(path) {
+            return changed.clone();
+        }
+        let stat = self.model.stat(path, self.at)?;
+        let perms = |acl: &[Acl]| acl.first().map_or(31, |entry| entry.perms);
+        let initial = if path == "/zookeeper/config" { 1 } else { 31 };
+        let node = self.model.node(path, self.at);
+        Some(View {
+            version: stat.version,
+            aversion: stat.aversion,
+            creates: self.model.creates(path, self.at),
+            children: stat.num_children,
+            perms: self.model.acl(path, self.at).map_or(initial, |acl| perms(&acl.1)),
+            ephemeral: node.is_some_and(|node| matches!(node.value.kind, Kind::Ephemeral(_))),
+        })
+    }
+
+    fn create(&mut self, create: &Create) -> Result<(), ErrorCode> {
+        let asked = create.path.as_deref().unwrap_or_default();
+        let parent_path = path::parent_or_root(asked).to_owned();
+        let mut parent = self.find(&parent_path).ok_or(ErrorCode::NoNode)?;
+        if parent.perms & CREATE == 0 {
+            return Err(ErrorCode::NoAuth);
+        }
+        let sequential = matches!(create.flags, 2 | 3);
+        let path = match sequential {
+            true => path::with_sequence(asked, parent.creates),
+            false => asked.to_owned(),
+        };
+        if self.find(&path).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if parent.ephemeral {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+        parent.creates += 1;
+        parent.children += 1;
+        self.changed.insert(parent_path, Some(parent));
+        let acl = create.acl.as_deref().unwrap_or_default();
+        let view = View {
+            version: 0,
+            aversion: 0,
+            creates: 0,
+            children: 0,
+            perms: acl.first().map_or(31, |entry| entry.perms),
+            ephemeral: matches!(create.flags, 1 | 3),
+        };
+        self.changed.insert(path, Some(view));
+        Ok(())
+    }
+
+    fn delete(&mut self, delete: &Delete) -> Result<(), ErrorCode> {
+        let path = delete.path.as_deref().unwrap_or_default();
+        if is_system(path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent_path = path::parent_or_root(path).to_owned();
+        let mut parent = self.find(&parent_path).ok_or(ErrorCode::NoNode)?;
+        if parent.perms & DELETE == 0 {
+            return Err(ErrorCode::NoAuth);
+        }
+        let view = self.find(path).ok_or(ErrorCode::NoNode)?;
+        if delete.version != -1 && delete.version != view.version {
+            return Err(ErrorCode::BadVersion);
+        }
+        if view.children != 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        parent.children -= 1;
+        self.changed.insert(parent_path, Some(parent));
+        self.changed.insert(path.to_owned(), None);
+        Ok(())
+    }
+
+    fn change(&mut self, path: Option<&str>, perm: i32, version: i32) -> Result<(), ErrorCode> {
+        let path = path.unwrap_or_default();
+        let mut view = self.find(path).ok_or(ErrorCode::NoNode)?;
+        if view.perms & perm == 0 {
+            return Err(ErrorCode::NoAuth);
+        }
+        if version != -1 && version != view.version {
+            return Err(ErrorCode::BadVersion);
+        }
+        view.version += 1;
+        self.changed.insert(path.to_owned(), Some(view));
+        Ok(())
+    }
+
+    fn check(&self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
+        let view = self.find(path.unwrap_or_default()).ok_or(ErrorCode::NoNode)?;
+        let wrong = version != -1 && version != view.version;
+        if wrong { Err(ErrorCode::BadVersion) } else { Ok(()) }
+    }
+
+    /// Everybody may administer what the workload makes.
+    fn set_acl(&self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
+        let view = self.find(path.unwrap_or_default()).ok_or(ErrorCode::NoNode)?;
+        let wrong = version != -1 && version != view.aversion;
+        if wrong { Err(ErrorCode::BadVersion) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,202 @@
+//! The checks: what must hold after every step of a run, and once it is at rest.
+//!
+//! They see what clients send and are told, and etcd's history; nothing of the servers' insides.
+
+pub(crate) mod history;
+mod judge;
+mod locks;
+mod replies;
+mod rest;
+mod sessions;
+mod watches;
+mod writes;
+
+use crate::checks::history::History;
+use crate::checks::locks::Locks;
+use crate::checks::sessions::Sessions;
+use crate::checks::watches::{Armed, Reload};
+use crate::checks::writes::Writes;
+use crate::model::Model;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use zkshim::keeper::request::{Connected, ConnectionId, Event, Operation, Reply, SessionId, Xid};
+use zkshim::keeper::txn::RevisionChanges;
+use zkshim::keeper::zxid::{Revision, Zxid};
+
+/// A request on its way, as its client remembers it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) xid: Xid,
+    pub(crate) operation: Operation,
+    /// etcd's revision when it was sent.
+    pub(crate) revision: Revision,
+}
+
+/// What the checks remember of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    session: SessionId,
+    client: usize,
+    waiting: VecDeque<Sent>,
+    pings: usize,
+    armed: Armed,
+    /// A reply has come; before that nothing is watched.
+    begun: bool,
+    /// Changes of children up to here may be unknown to the shim.
+    uncertain: Revision,
+}
+
+impl Seen {
+    fn begin(&mut self, at: Revision) {
+        if !self.begun {
+            self.armed.begin(at);
+            self.begun = true;
+        }
+    }
+}
+
+/// All checks of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) model: Model,
+    history: History,
+    pub(crate) sessions: Sessions,
+    writes: Writes,
+    pub(crate) locks: Locks,
+    connections: BTreeMap<ConnectionId, Seen>,
+    /// The highest zxid that a client was told in a reply.
+    told: BTreeMap<usize, Zxid>,
+    pub(crate) replies: u64,
+    pub(crate) events: u64,
+}
+
+impl Checks {
+    /// etcd has a new revision.
+    pub(crate) fn revision(
+        &mut self,
+        changes: &RevisionChanges,
+        now: Duration,
+    ) -> Result<(), String> {
+        let told = self.model.add(changes, now);
+        self.history.check(&self.model, changes, &told)?;
+        self.writes.revision(changes, &self.sessions)?;
+        self.sessions.revision(changes, now)
+    }
+
+    /// A client has a connection; its handshake is sent.
+    pub(crate) fn opened(&mut self, connection: ConnectionId, client: usize, uncertain: Revision) {
+        let seen = Seen { client, uncertain, ..Seen::default() };
+        self.connections.insert(connection, seen);
+    }
+
+    /// A client starts afresh: what it saw before counts no more.
+    pub(crate) fn afresh(&mut self, client: usize) {
+        self.told.remove(&client);
+    }
+
+    /// A shim takes a snapshot instead of the history.
+    pub(crate) fn reloaded(
+        &mut self,
+        connections: &[ConnectionId],
+        (from, to): (Revision, Revision),
+        uncertain: Revision,
+    ) {
+        for connection in connections {
+            if let Some(seen) = self.connections.get_mut(connection) {
+                seen.armed.reloads.push_back(Reload { from, to });
+                seen.uncertain = seen.uncertain.max(uncertain);
+            }
+        }
+    }
+
+    /// A client sends a request.
+    pub(crate) fn sent(&mut self, connection: ConnectionId, sent: Sent) {
+        let Some(seen) = self.connections.get_mut(&connection) else { return };
+        if sent.operation == Operation::Ping {
+            seen.pings += 1;
+            return;
+        }
+        self.writes.sent(seen.session, connection, &sent);
+        if sent.operation == Operation::CloseSession {
+            self.sessions.closed_by_client(seen.session);
+        }
+        seen.waiting.push_back(sent);
+    }
+
+    /// A shim answers a handshake; `asked` is the session that was asked for.
+    pub(crate) fn connected(
+        &mut self,
+        connection: ConnectionId,
+        asked: SessionId,
+        answer: &Connected,
+        now: Duration,
+    ) -> Result<(), String> {
+        let at = self.model.last();
+        match answer {
+            Connected::Refused => {
+                if asked == SessionId(0) || self.model.session(asked, at).is_some() {
+                    return Err(format!("session {asked:?} was refused, but it is there"));
+                }
+                Ok(())
+            }
+            Connected::Accepted { timeout_ms, session, .. } => {
+                let Some(seen) = self.connections.get_mut(&connection) else { return Ok(()) };
+                seen.session = *session;
+                if asked != SessionId(0) && asked != *session {
+                    return Err(format!("{asked:?} was asked for, {session:?} given"));
+                }
+                let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
+                self.sessions.accepted(*session, connection, timeout, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// A client gets an event.
+    pub(crate) fn event(&mut self, connection: ConnectionId, event: &Event) -> Result<(), String> {
+        self.events += 1;
+        let seen = self.connections.get_mut(&connection).ok_or("event on no connection")?;
+        seen.armed.event(&self.model, event)
+    }
+
+    /// A client gets a reply. Returns the request that it answers; pings have none.
+    pub(crate) fn reply(
+        &mut self,
+        connection: ConnectionId,
+        reply: &Reply,
+    ) -> Result<Option<Sent>, String> {
+        self.replies += 1;
+        let seen = self.connections.get_mut(&connection).ok_or("reply on no connection")?;
+        let told = self.told.entry(seen.client).or_default();
+        if reply.zxid < *told {
+            return Err(format!("zxid {} after {told} was seen", reply.zxid));
+        }
+        if reply.zxid > Zxid(self.model.last().0) {
+            return Err(format!("zxid {} is not in the history", reply.zxid));
+        }
+        let before = *told;
+        // Clients take no zxid from the reply to a ping (`ClientCnxn.SendThread.readResponse`).
+        if reply.xid == Xid::PING {
+            seen.pings = seen.pings.checked_sub(1).ok_or("reply to no ping")?;
+            seen.begin(Revision(reply.zxid.0));
+            seen.armed.reply(&self.model, reply.zxid)?;
+            return Ok(None);
+        }
+        *told = reply.zxid;
+        let sent = seen.waiting.pop_front().ok_or("reply to no request")?;
+        if sent.xid != reply.xid {
+            return Err(format!("reply {:?} came, {:?} is next", reply.xid, sent.xid));
+        }
+        seen.begin(Revision(reply.zxid.0));
+        seen.armed.reply(&self.model, reply.zxid)?;
+        replies::check(&self.model, seen, &sent, reply, before)?;
+        self.writes.answered(seen.session, &sent, reply)?;
+        Ok(Some(sent))
+    }
+
+    /// Once nothing moves any more.
+    pub(crate) fn at_rest(&self) -> Result<(), String> {
+        self.locks.check()?;
+        rest::check(&self.model)
+    }
+}

@@ -1,0 +1,372 @@
+//! A client as the Java client is: it keeps its session and its watches across connections, pings,
+//! gives a silent connection up, and goes on elsewhere.
+
+use crate::checks::Sent;
+use crate::world::{Event, Start, Wire, World};
+use bytes::Bytes;
+use jute::Text;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+use zkshim::keeper::request::{
+    self, Body, Connect, Connected, ConnectionId, EventKind, Operation, Outgoing, Reply, Request,
+    SessionId, SetWatches, Xid,
+};
+use zkshim::keeper::zxid::Zxid;
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Away,
+    /// The handshake was sent then.
+    Opening(ConnectionId, Duration),
+    Open(ConnectionId),
+}
+
+/// What a client does with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockState {
+    Idle,
+    /// It asked for it, or is not sure whether it has it.
+    Unsure,
+    Held,
+    /// It waits for an event.
+    Waiting,
+}
+
+/// See the file's text.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The only shim that it goes to, if there is one.
+    pub(crate) home: Option<usize>,
+    wanted_ms: i32,
+    pub(crate) link: Link,
+    /// Since when it has had no session that it may use.
+    pub(crate) away_since: Duration,
+    pub(crate) session: SessionId,
+    password: Bytes,
+    pub(crate) timeout: Duration,
+    pub(crate) last_zxid: Zxid,
+    xid: i32,
+    /// When what is under way was sent, in order; and pings.
+    pub(crate) under_way: VecDeque<Duration>,
+    pings: VecDeque<Duration>,
+    heard_at: Duration,
+    sent_at: Duration,
+    pub(crate) silent_until: Duration,
+    /// It has said goodbye, or will not speak again.
+    pub(crate) leaving: bool,
+    pub(crate) closing: bool,
+    pub(crate) lock: LockState,
+    pub(crate) lock_next: Duration,
+    watches: Watches,
+}
+
+/// The watches that a client believes to have (`ZKWatchManager`).
+#[derive(Debug, Default)]
+struct Watches {
+    data: BTreeSet<Text>,
+    exist: BTreeSet<Text>,
+    child: BTreeSet<Text>,
+    persistent: BTreeSet<Text>,
+    recursive: BTreeSet<Text>,
+}
+
+impl Client {
+    pub(crate) fn new(home: Option<usize>, wanted_ms: i32) -> Self {
+        Self {
+            home,
+            wanted_ms,
+            link: Link::Away,
+            away_since: Duration::ZERO,
+            session: SessionId(0),
+            password: Bytes::from_static(&[0; 16]),
+            timeout: Duration::from_secs(4),
+            last_zxid: Zxid(0),
+            xid: 0,
+            under_way: VecDeque::new(),
+            pings: VecDeque::new(),
+            heard_at: Duration::ZERO,
+            sent_at: Duration::ZERO,
+            silent_until: Duration::ZERO,
+            leaving: false,
+            closing: false,
+            lock: LockState::Idle,
+            lock_next: Duration::ZERO,
+            watches: Watches::default(),
+        }
+    }
+
+    pub(crate) fn next_xid(&mut self) -> Xid {
+        self.xid += 1;
+        Xid(self.xid)
+    }
+}
+
+impl World {
+    /// A client's turn; it makes its next one itself.
+    pub(crate) fn client_acts(&mut self, index: usize) {
+        let client = &self.clients[index];
+        if self.now < client.silent_until {
+            let at = client.silent_until.min(self.now + Duration::from_millis(500));
+            self.schedule(at, Event::Client(index));
+            return;
+        }
+        let third = client.timeout / 3;
+        match client.link {
+            Link::Away if client.leaving => return,
+            Link::Away => self.connect(index),
+            Link::Opening(connection, since) => {
+                if self.now > since + third.max(Duration::from_millis(200)) {
+                    self.leave_wire(index, connection);
+                }
+            }
+            Link::Open(connection) => {
+                if self.now > client.heard_at + 2 * third {
+                    self.leave_wire(index, connection);
+                } else if client.leaving {
+                    return;
+                } else {
+                    if self.now > client.sent_at + third {
+                        self.ask(index, vec![(Xid::PING, Operation::Ping)]);
+                    }
+                    self.work(index, connection);
+                }
+            }
+        }
+        let think = self.random.millis(1, 2 * self.plan.think_ms);
+        let at = self.now + think.min(third / 4);
+        self.schedule(at, Event::Client(index));
+    }
+
+    fn connect(&mut self, index: usize) {
+        self.connection += 1;
+        let connection = ConnectionId(self.connection);
+        let shim = self.random.below(self.shims.len());
+        let client = &mut self.clients[index];
+        let shim = client.home.unwrap_or(shim);
+        let connect = Connect {
+            last_zxid_seen: client.last_zxid,
+            timeout_ms: client.wanted_ms,
+            session: client.session,
+            password: client.password.clone(),
+        };
+        client.link = Link::Opening(connection, self.now);
+        client.under_way.clear();
+        client.pings.clear();
+        let start = self.start_of(shim);
+        self.note(|_| format!("client {index} goes to shim {shim}: {connection:?} {connect:?}"));
+        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        let wire = Wire {
+            client: index,
+            start,
+            asked: connect.session,
+            session: connect.session,
+            open_at_client: true,
+            open_at_shim: false,
+            last_to_shim: at,
+            last_to_client: self.now,
+        };
+        self.wires.insert(connection, wire);
+        let uncertain = self.shims[shim].uncertain;
+        self.checks.opened(connection, index, uncertain);
+        self.schedule(at, Event::Input(start, crate::shim::Input::Connect(connection, connect)));
+    }
+
+    /// A client gives its connection up.
+    fn leave_wire(&mut self, index: usize, connection: ConnectionId) {
+        self.note(|_| format!("client {index} gives {connection:?} up"));
+        self.drop_wire(connection);
+        self.hung_up(connection);
+    }
+
+    /// The connection is no more; the shim learns it sooner or later.
+    pub(crate) fn drop_wire(&mut self, connection: ConnectionId) {
+        let long = if self.random.chance(100) { 10_000 } else { self.plan.network_ms };
+        let delay = self.random.millis(0, long);
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        let at = wire.last_to_shim.max(self.now + delay);
+        let start = wire.start;
+        self.schedule(at, Event::Input(start, crate::shim::Input::Closed(connection)));
+    }
+
+    pub(crate) fn hung_up(&mut self, connection: ConnectionId) {
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        wire.open_at_client = false;
+        let index = wire.client;
+        let client = &mut self.clients[index];
+        let here = match client.link {
+            Link::Away => false,
+            Link::Opening(at, _) | Link::Open(at) => at == connection,
+        };
+        if !here {
+            return;
+        }
+        if let Link::Open(_) = client.link {
+            client.away_since = self.now;
+        }
+        client.link = Link::Away;
+        if client.closing {
+            self.forget_session(index);
+        }
+        self.lock_disturbed(index);
+    }
+
+    /// Requests leave together.
+    pub(crate) fn ask(&mut self, index: usize, asked: Vec<(Xid, Operation)>) {
+        let Link::Open(connection) = self.clients[index].link else { return };
+        let revision = self.revision();
+        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        self.note(|_| format!("{connection:?} of client {index} -> {asked:?}"));
+        let mut requests = Vec::new();
+        for (xid, operation) in asked {
+            let client = &mut self.clients[index];
+            client.sent_at = self.now;
+            let ping = operation == Operation::Ping;
+            let queue = if ping { &mut client.pings } else { &mut client.under_way };
+            queue.push_back(self.now);
+            let sent = Sent { xid, operation: operation.clone(), revision };
+            self.checks.sent(connection, sent);
+            requests.push(Request { xid, operation });
+        }
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        wire.last_to_shim = wire.last_to_shim.max(at);
+        let (start, at): (Start, Duration) = (wire.start, wire.last_to_shim);
+        let input = crate::shim::Input::Requests(connection, requests);
+        self.schedule(at, Event::Input(start, input));
+    }
+
+    pub(crate) fn reach_client(&mut self, connection: ConnectionId, outgoing: Outgoing) {
+        let Some(wire) = self.wires.get(&connection).filter(|wire| wire.open_at_client) else {
+            return;
+        };
+        let index = wire.client;
+        self.clients[index].heard_at = self.now;
+        self.note(|_| format!("client {index} {connection:?} gets {outgoing:?}"));
+        match outgoing {
+            Outgoing::Connected(Connected::Refused) => {
+                self.forget_session(index);
+                self.clients[index].link = Link::Away;
+            }
+            Outgoing::Connected(Connected::Accepted { timeout_ms, session, password }) => {
+                let client = &mut self.clients[index];
+                client.link = Link::Open(connection);
+                client.session = session;
+                client.password = password;
+                client.timeout = Duration::from_millis(timeout_ms.unsigned_abs().into());
+                client.sent_at = self.now;
+                self.set_watches(index);
+            }
+            Outgoing::Event(event) => {
+                let checked = self.checks.event(connection, &event);
+                self.judge(checked);
+                self.clients[index].watches.fired(&event);
+                self.lock_event(index, &event);
+            }
+            Outgoing::Reply(reply) => self.replied(index, connection, &reply),
+        }
+    }
+
+    fn replied(&mut self, index: usize, connection: ConnectionId, reply: &Reply) {
+        let sent = match self.checks.reply(connection, reply) {
+            Ok(sent) => sent,
+            Err(violation) => {
+                self.judge(Err(format!("{connection:?} of client {index}: {violation}")));
+                return;
+            }
+        };
+        let client = &mut self.clients[index];
+        let queue = if sent.is_some() { &mut client.under_way } else { &mut client.pings };
+        let Some(sent_at) = queue.pop_front() else { return };
+        let alive_until = sent_at + client.timeout;
+        if client.lock == LockState::Held {
+            self.checks.locks.extended(crate::workload::LOCK, index, alive_until);
+        }
+        let Some(sent) = sent else { return };
+        let client = &mut self.clients[index];
+        if reply.zxid > Zxid(0) {
+            client.last_zxid = reply.zxid;
+        }
+        client.watches.replied(&sent, reply);
+        if sent.operation == Operation::CloseSession {
+            self.forget_session(index);
+            self.clients[index].link = Link::Away;
+            self.clients[index].away_since = self.now;
+            return;
+        }
+        self.lock_replied(index, &sent, reply, alive_until);
+    }
+
+    /// What it had is gone; the next session starts afresh.
+    fn forget_session(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        client.session = SessionId(0);
+        client.password = Bytes::from_static(&[0; 16]);
+        client.last_zxid = Zxid(0);
+        client.watches = Watches::default();
+        client.closing = false;
+        self.checks.afresh(index);
+        self.lock_lost(index);
+    }
+
+    fn set_watches(&mut self, index: usize) {
+        let client = &self.clients[index];
+        let list = |paths: &BTreeSet<Text>| Some(paths.iter().cloned().map(Some).collect());
+        let watches = &client.watches;
+        let set = SetWatches {
+            relative_zxid: client.last_zxid,
+            data: list(&watches.data),
+            exist: list(&watches.exist),
+            child: list(&watches.child),
+            persistent: list(&watches.persistent),
+            persistent_recursive: list(&watches.recursive),
+        };
+        let any = [&set.data, &set.exist, &set.child, &set.persistent, &set.persistent_recursive];
+        if any.iter().any(|list| list.as_ref().is_some_and(|list| !list.is_empty())) {
+            self.ask(index, vec![(Xid(-8), Operation::SetWatches(set))]);
+        }
+    }
+}
+
+impl Watches {
+    /// `ZKWatchManager.materialize`.
+    fn fired(&mut self, event: &request::Event) {
+        match event.kind {
+            EventKind::NodeCreated | EventKind::NodeDataChanged => {
+                self.data.remove(&event.path);
+                self.exist.remove(&event.path);
+            }
+            EventKind::NodeChildrenChanged => {
+                self.child.remove(&event.path);
+            }
+            EventKind::NodeDeleted => {
+                self.data.remove(&event.path);
+                self.exist.remove(&event.path);
+                self.child.remove(&event.path);
+            }
+        }
+    }
+
+    fn replied(&mut self, sent: &Sent, reply: &Reply) {
+        let ok = reply.outcome.is_ok();
+        let path = |path: &Option<Text>| path.clone().unwrap_or_default();
+        match &sent.operation {
+            Operation::Exists(read) if read.watch && ok => {
+                self.data.insert(path(&read.path));
+            }
+            Operation::Exists(read) if read.watch => {
+                self.exist.insert(path(&read.path));
+            }
+            Operation::GetData(read) if read.watch && ok => {
+                self.data.insert(path(&read.path));
+            }
+            Operation::GetChildren2(read) if read.watch && ok => {
+                self.child.insert(path(&read.path));
+            }
+            Operation::AddWatch(add) if matches!(reply.outcome, Ok(Body::Watched)) => {
+                let kind = if add.mode == 1 { &mut self.recursive } else { &mut self.persistent };
+                kind.insert(path(&add.path));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! etcd as the shims see it: the engine behind calls that may be lost, refused, late or unknown,
+//! and a watch stream for each shim that may lag.
+
+use crate::random::Random;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use zkshim::keeper::txn::{CommitError, LeaseId, StoreCommand, StoreEvent};
+use zkshim::keeper::zxid::Revision;
+use zkshim::store::embedded::engine::Engine;
+use zkshim::store::embedded::limits::Limits;
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is carried out and answered.
+    Answered,
+    /// It is carried out, but the answer is lost.
+    AnswerLost,
+    /// It is given up, and carried out all the same some time later.
+    Late(Duration),
+    /// It never arrives.
+    Lost,
+    /// etcd refuses it.
+    Refused,
+}
+
+/// How often calls go wrong, out of a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Odds {
+    pub(crate) answer_lost: usize,
+    pub(crate) late: usize,
+    pub(crate) lost: usize,
+    pub(crate) refused: usize,
+}
+
+impl Odds {
+    pub(crate) fn draw(&self, random: &mut Random, command: &StoreCommand) -> Fate {
+        // The store adapters try a renewal again by themselves.
+        if matches!(command, StoreCommand::Renew(_) | StoreCommand::Progress) {
+            return Fate::Answered;
+        }
+        let mut drawn = random.below(1000);
+        let late = random.millis(10, 9000);
+        for (odds, fate) in [
+            (self.answer_lost, Fate::AnswerLost),
+            (self.late, Fate::Late(late)),
+            (self.lost, Fate::Lost),
+            (self.refused, Fate::Refused),
+        ] {
+            if drawn < odds {
+                return fate;
+            }
+            drawn -= odds;
+        }
+        Fate::Answered
+    }
+}
+
+/// The engine, and which leases it has.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    pub(crate) engine: Engine,
+    leases: BTreeSet<LeaseId>,
+    /// No member answers until then.
+    pub(crate) out_until: Option<Duration>,
+    /// What the world has seen of the history.
+    pub(crate) seen: Revision,
+}
+
+impl Etcd {
+    pub(crate) fn new() -> Self {
+        let engine = Engine::new(Limits::default(), 7);
+        let seen = engine.revision();
+        Self { engine, leases: BTreeSet::new(), out_until: None, seen }
+    }
+
+    /// Carry a command out. The stream answers [`StoreCommand::Progress`], not this.
+    pub(crate) fn call(&mut self, command: &StoreCommand, now: Duration) -> Option<StoreEvent> {
+        Some(match command {
+            StoreCommand::Commit(token, txn) => {
+                StoreEvent::Committed(*token, self.engine.commit(txn))
+            }
+            StoreCommand::Barrier(token) => {
+                StoreEvent::BarrierPassed(*token, Ok(self.engine.revision()))
+            }
+            StoreCommand::Progress => return None,
+            StoreCommand::Grant(token, ttl) => {
+                let granted = self.engine.grant(*ttl, now);
+                self.leases.extend(granted.iter().map(|granted| granted.0));
+                StoreEvent::Granted(*token, granted)
+            }
+            StoreCommand::Revoke(token, lease) => {
+                self.engine.revoke(*lease);
+                self.leases.remove(lease);
+                StoreEvent::Revoked(*token, Ok(()))
+            }
+            StoreCommand::Renew(lease) => {
+                let ttl = self.engine.renew(*lease, now).unwrap_or(Duration::ZERO);
+                StoreEvent::Renewed(*lease, Some(ttl))
+            }
+        })
+    }
+
+    /// Leases whose time is over end, unless nobody is there to end them.
+    pub(crate) fn expire(&mut self, now: Duration) {
+        if self.out_until.is_none() {
+            for lease in self.engine.expire(now) {
+                self.leases.remove(&lease);
+            }
+        }
+    }
+
+    /// A new leader gives every lease its whole time again (`lessor.Promote`).
+    pub(crate) fn recover(&mut self, now: Duration) {
+        self.out_until = None;
+        for lease in &self.leases {
+            self.engine.renew(*lease, now);
+        }
+    }
+
+    pub(crate) fn leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Some lease, for breaking a rule with.
+    pub(crate) fn pick_lease(&self, random: &mut Random) -> Option<LeaseId> {
+        self.leases.iter().nth(random.below(self.leases.len())).copied()
+    }
+}
+
+/// What a shim is told of a call that had no answer.
+pub(crate) fn unanswered(command: &StoreCommand) -> Option<StoreEvent> {
+    let reason = || "no answer".to_owned();
+    Some(match command {
+        StoreCommand::Commit(token, _) => {
+            StoreEvent::Committed(*token, Err(CommitError::Unknown(reason())))
+        }
+        StoreCommand::Barrier(token) => StoreEvent::BarrierPassed(*token, Err(reason())),
+        StoreCommand::Progress => return None,
+        StoreCommand::Grant(token, _) => StoreEvent::Granted(*token, Err(reason())),
+        StoreCommand::Revoke(token, _) => StoreEvent::Revoked(*token, Err(reason())),
+        StoreCommand::Renew(lease) => StoreEvent::Renewed(*lease, None),
+    })
+}
+
+/// What a shim is told of a call that etcd refused.
+pub(crate) fn refused(command: &StoreCommand) -> Option<StoreEvent> {
+    match command {
+        StoreCommand::Commit(token, _) => {
+            Some(StoreEvent::Committed(*token, Err(CommitError::Refused("no space".into()))))
+        }
+        other => unanswered(other),
+    }
+}

@@ -1,0 +1,220 @@
+//! What goes wrong, and how it is mended.
+
+use crate::breaks::Break;
+use crate::client::Link;
+use crate::world::{Event, Start, World};
+use std::time::Duration;
+use zkshim::keeper::request::ConnectionId;
+use zkshim::keeper::txn::{Op, Txn};
+use zkshim::keeper::zxid::Revision;
+
+/// Something that was done, and is to be undone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    Paused(Start),
+    Dead(usize),
+    Unlinked(Start),
+    Out,
+}
+
+impl World {
+    pub(crate) fn fault(&mut self) {
+        let every = self.plan.fault_every.unwrap_or(Duration::from_secs(3));
+        let next = self.now + every.mul_f64(0.1 + 1.8 * self.random.below(1000) as f64 / 1000.0);
+        self.break_rules();
+        if self.faulty || self.breaks.is_some() {
+            self.schedule(next, Event::Fault);
+        }
+        if !self.faulty {
+            return;
+        }
+        self.faults += 1;
+        let shim = self.random.below(self.shims.len());
+        match self.random.below(100) {
+            0..20 => self.pause(shim),
+            20..35 => self.kill(shim),
+            35..50 if !self.plan.sole => self.unlink(shim),
+            50..60 if !self.plan.sole => self.go_out(),
+            60..70 => self.compact(),
+            70..90 => self.cut_some_wire(),
+            _ => self.silence_some_client(),
+        }
+    }
+
+    fn pause(&mut self, shim: usize) {
+        if self.shims[shim].keeper.is_none() || self.shims[shim].paused {
+            return;
+        }
+        let long = if self.random.chance(100) { 70_000 } else { 6_000 };
+        let time = self.random.millis(50, long);
+        self.note(|_| format!("shim {shim} stands still for {time:?}"));
+        self.shims[shim].paused = true;
+        let start = self.start_of(shim);
+        self.schedule(self.now + time, Event::Mend(Fault::Paused(start)));
+    }
+
+    fn kill(&mut self, shim: usize) {
+        if self.shims[shim].keeper.take().is_none() {
+            return;
+        }
+        let time = self.random.millis(50, 8_000);
+        self.note(|_| format!("shim {shim} dies for {time:?}"));
+        let start = self.start_of(shim);
+        let orphans: Vec<ConnectionId> = self
+            .wires
+            .iter()
+            .filter(|(_, wire)| wire.start == start && wire.open_at_client)
+            .map(|(connection, _)| *connection)
+            .collect();
+        for connection in orphans {
+            let at = self.now + self.random.millis(0, 100);
+            self.schedule(at, Event::HangUp(connection));
+        }
+        self.schedule(self.now + time, Event::Mend(Fault::Dead(shim)));
+    }
+
+    fn unlink(&mut self, shim: usize) {
+        if self.shims[shim].keeper.is_none() || !self.shims[shim].linked {
+            return;
+        }
+        let time = self.random.millis(50, 12_000);
+        self.note(|_| format!("shim {shim} loses etcd for {time:?}"));
+        self.shims[shim].linked = false;
+        let start = self.start_of(shim);
+        self.schedule(self.now + time, Event::Mend(Fault::Unlinked(start)));
+    }
+
+    fn go_out(&mut self) {
+        if self.etcd.out_until.is_some() {
+            return;
+        }
+        let long = if self.random.chance(300) { 15_000 } else { 3_000 };
+        let until = self.now + self.random.millis(200, long);
+        self.note(|_| format!("etcd is out until {until:?}"));
+        self.etcd.out_until = Some(until);
+        self.schedule(until, Event::Mend(Fault::Out));
+    }
+
+    fn compact(&mut self) {
+        let back = self.random.pick(&[0, 0, 5, 50]);
+        let at = Revision(self.revision().0 - back);
+        self.note(|_| format!("history up to {at} is forgotten"));
+        self.etcd.engine.compact(at);
+    }
+
+    fn cut_some_wire(&mut self) {
+        let client = self.random.below(self.clients.len());
+        let connection = match self.clients[client].link {
+            Link::Away => return,
+            Link::Opening(connection, _) | Link::Open(connection) => connection,
+        };
+        self.note(|_| format!("{connection:?} of client {client} breaks"));
+        self.drop_wire(connection);
+        self.schedule(self.now, Event::HangUp(connection));
+    }
+
+    fn silence_some_client(&mut self) {
+        let client = self.random.below(self.clients.len());
+        let timeout = self.clients[client].timeout;
+        let time = timeout.mul_f64(0.2 + self.random.below(2000) as f64 / 1000.0);
+        self.note(|_| format!("client {client} is silent for {time:?}"));
+        self.clients[client].silent_until = self.now + time;
+    }
+
+    pub(crate) fn mend(&mut self, fault: Fault) {
+        match fault {
+            Fault::Paused(start) => {
+                if self.shims[start.shim].number == start.number {
+                    self.note(|_| format!("shim {} moves again", start.shim));
+                    self.wake(start.shim);
+                }
+            }
+            Fault::Dead(shim) => {
+                if self.shims[shim].keeper.is_none() {
+                    self.start(shim);
+                }
+            }
+            Fault::Unlinked(start) => {
+                let there = &mut self.shims[start.shim];
+                if there.number == start.number && !there.linked {
+                    there.linked = true;
+                    there.steady_since = self.now;
+                    self.note(|_| format!("shim {} has etcd again", start.shim));
+                    self.resume_stream(start.shim, false);
+                }
+            }
+            Fault::Out => {
+                if self.etcd.out_until.is_some() {
+                    self.note(|_| "etcd is back".into());
+                    self.etcd.recover(self.now);
+                    for shim in &mut self.shims {
+                        shim.steady_since = self.now;
+                    }
+                    self.etcd_moved();
+                }
+            }
+        }
+    }
+
+    /// Everything is mended, and stays so.
+    pub(crate) fn calm_down(&mut self) {
+        self.note(|_| "calm".into());
+        self.faulty = false;
+        self.mend(Fault::Out);
+        for shim in 0..self.shims.len() {
+            self.mend(Fault::Dead(shim));
+            let start = self.start_of(shim);
+            self.mend(Fault::Unlinked(start));
+            self.mend(Fault::Paused(start));
+        }
+        for client in &mut self.clients {
+            client.silent_until = Duration::ZERO;
+        }
+    }
+
+    /// See [`Break`]: those that etcd itself commits.
+    fn break_rules(&mut self) {
+        let Some(breaks) = self.breaks else { return };
+        match breaks {
+            Break::LeasesCut => {
+                if let Some(lease) = self.etcd.pick_lease(&mut self.random) {
+                    self.etcd.engine.revoke(lease);
+                }
+            }
+            Break::SessionFirst => {
+                let model = &self.checks.model;
+                let last = model.last();
+                let ephemeral = model.paths(last).into_iter().find(|path| {
+                    model.stat(path, last).is_some_and(|stat| stat.ephemeral_owner != 0)
+                });
+                if let Some(path) = ephemeral {
+                    let owner = model.stat(&path, last).map_or(0, |stat| stat.ephemeral_owner);
+                    let session = zkshim::keeper::request::SessionId(owner);
+                    let gone = zkshim::keeper::keyspace::Slot::Session(session).key();
+                    let txn = Txn { then: vec![Op::Delete(gone)], ..Txn::default() };
+                    let _ = self.etcd.engine.commit(&txn);
+                }
+            }
+            Break::WrittenTwice => self.write_twice(),
+            _ => return,
+        }
+        self.etcd_moved();
+    }
+
+    /// A znode gets what it had before once more.
+    fn write_twice(&mut self) {
+        let model = &self.checks.model;
+        let last = model.last();
+        let twice = model.paths(last).into_iter().find_map(|path| {
+            let stat = model.stat(&path, last)?;
+            let slot = zkshim::keeper::keyspace::Slot::Node(path.as_str().into());
+            let entry = model.key(&slot, last).filter(|_| stat.version > 0)?;
+            let mut value = zkshim::keeper::keyspace::NodeValue::decode(entry.value.clone())?;
+            value.version += 1;
+            Some(Op::Put { key: slot.key(), value: value.encode(), lease: entry.lease })
+        });
+        if let Some(put) = twice {
+            let _ = self.etcd.engine.commit(&Txn { then: vec![put], ..Txn::default() });
+        }
+    }
+}

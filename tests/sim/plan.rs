@@ -1,0 +1,68 @@
+//! What kind of run a seed makes.
+
+use crate::etcd::Odds;
+use crate::random::Random;
+use std::time::Duration;
+
+/// What a run is like; drawn from its seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) shims: usize,
+    pub(crate) clients: usize,
+    /// How long faults and work go on.
+    pub(crate) busy: Duration,
+    pub(crate) tick: Duration,
+    /// The longest way between client and shim, one way.
+    pub(crate) network_ms: u64,
+    /// The longest way between shim and etcd, one way.
+    pub(crate) etcd_ms: u64,
+    /// The longest time that the stream is behind.
+    pub(crate) lag_ms: u64,
+    pub(crate) odds: Odds,
+    /// The mean time between two faults; none if there are no faults.
+    pub(crate) fault_every: Option<Duration>,
+    /// The mean time that a client thinks.
+    pub(crate) think_ms: u64,
+    /// How many requests a client has under way at most.
+    pub(crate) pipeline: usize,
+    /// The only shim of an embedded store.
+    pub(crate) sole: bool,
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let faults = random.pick(&[0, 1, 1, 2, 2]);
+        let odds = match faults {
+            0 => Odds::default(),
+            1 => Odds { answer_lost: 10, late: 5, lost: 5, refused: 2 },
+            _ => Odds { answer_lost: 40, late: 40, lost: 20, refused: 10 },
+        };
+        let fault_every = match faults {
+            0 => None,
+            1 => Some(Duration::from_secs(8)),
+            _ => Some(Duration::from_secs(2)),
+        };
+        let shims = random.pick(&[1, 2, 2, 3, 3, 4]);
+        let sole = shims == 1 && random.chance(400);
+        Self {
+            shims,
+            clients: 2 + random.below(6),
+            busy: Duration::from_secs(20 + random.below(40) as u64),
+            tick: Duration::from_millis(random.pick(&[500, 1000, 2000])),
+            network_ms: random.pick(&[2, 10, 60]),
+            etcd_ms: random.pick(&[2, 8, 40]),
+            lag_ms: random.pick(&[2, 20, 150, 600]),
+            odds: if sole { Odds::default() } else { odds },
+            fault_every,
+            think_ms: random.pick(&[60, 150, 400]),
+            pipeline: random.pick(&[1, 3, 8]),
+            sole,
+        }
+    }
+
+    /// How much later than its timeout a silent session may end, if nothing goes wrong: the rest
+    /// of its tick, and the way of the txn that ends it, which may wait for others.
+    pub(crate) fn late_max(&self) -> Duration {
+        2 * self.tick + Duration::from_secs(2)
+    }
+}

@@ -1,0 +1,393 @@
+//! A shim: a `Keeper`, what holds it up, and its ways to etcd and to its clients.
+
+use crate::etcd::{Fate, refused, unanswered};
+use crate::world::{Event, Start, World};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
+use zkshim::keeper::time::Now;
+use zkshim::keeper::txn::{RevisionChanges, StoreCommand, StoreEvent};
+use zkshim::keeper::zxid::Revision;
+use zkshim::keeper::{Keeper, Options, Output};
+
+/// What is handed to a shim.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Connect(ConnectionId, Connect),
+    Requests(ConnectionId, Vec<Request>),
+    Closed(ConnectionId),
+    Store(StoreEvent),
+    Timeout,
+}
+
+/// See the file's text.
+#[derive(Debug, Default)]
+pub(crate) struct Shim {
+    /// None while it is dead.
+    pub(crate) keeper: Option<Keeper>,
+    pub(crate) number: u64,
+    /// It stands still; what comes is held back.
+    pub(crate) paused: bool,
+    held: Vec<Input>,
+    /// Whose requests were handed in since the last drain.
+    spoken: Vec<ConnectionId>,
+    /// It reaches etcd.
+    pub(crate) linked: bool,
+    /// It has been alive, awake and linked since then.
+    pub(crate) steady_since: Duration,
+    /// It may not know which children came or went up to here.
+    pub(crate) uncertain: Revision,
+    resumed: u64,
+    cursor: Revision,
+    last_streamed: Duration,
+    timer_at: Option<Duration>,
+    /// Timers in a row that the clock did not move between.
+    spins: (Duration, u32),
+    /// What its clock shows beyond the world's.
+    ahead: Duration,
+}
+
+/// More timers than this at one moment are a loop.
+const SPINS_MAX: u32 = 200;
+
+impl World {
+    pub(crate) fn start_of(&self, shim: usize) -> Start {
+        Start { shim, number: self.shims[shim].number }
+    }
+
+    /// A shim starts, with a new seed.
+    pub(crate) fn start(&mut self, shim: usize) {
+        let options = Options {
+            tick: self.plan.tick,
+            session_timeout_min: 2 * self.plan.tick,
+            session_timeout_max: 20 * self.plan.tick,
+            seed: self.random.seed(),
+            sole: self.plan.sole,
+            ttl_nodes: true,
+            super_digest: None,
+            skip_acl: false,
+            enforce_quota: false,
+            container_check_interval: Duration::from_secs(20),
+        };
+        let ahead = self.random.millis(0, 100_000);
+        let old = &self.shims[shim];
+        let fresh = Shim {
+            number: old.number + 1,
+            linked: true,
+            steady_since: self.now,
+            resumed: old.resumed,
+            ahead,
+            ..Shim::default()
+        };
+        self.shims[shim] = fresh;
+        let keeper = Keeper::new(options, self.now_of(shim));
+        self.shims[shim].keeper = Some(keeper);
+        self.note(|_| format!("shim {shim} starts"));
+        self.resume_stream(shim, true);
+        self.set_timer(shim);
+    }
+
+    fn now_of(&self, shim: usize) -> Now {
+        let monotonic = self.now + self.shims[shim].ahead;
+        Now { monotonic, unix_ms: 1_700_000_000_000 + self.now.as_millis() as i64 }
+    }
+
+    pub(crate) fn input(&mut self, start: Start, input: Input) {
+        let shim = start.shim;
+        if self.shims[shim].number != start.number || self.shims[shim].keeper.is_none() {
+            if let Input::Connect(connection, _) = input {
+                self.schedule(self.now, Event::HangUp(connection));
+            }
+            return;
+        }
+        if self.shims[shim].paused {
+            self.shims[shim].held.push(input);
+            return;
+        }
+        self.hand_in(shim, input);
+        self.drain(shim);
+    }
+
+    /// It moves again: what came meanwhile is all there at once.
+    pub(crate) fn wake(&mut self, shim: usize) {
+        if !std::mem::take(&mut self.shims[shim].paused) {
+            return;
+        }
+        self.shims[shim].steady_since = self.now;
+        for input in std::mem::take(&mut self.shims[shim].held) {
+            self.hand_in(shim, input);
+            if self.random.chance(500) {
+                self.drain(shim);
+            }
+        }
+        self.hand_in(shim, Input::Timeout);
+        self.drain(shim);
+    }
+
+    fn hand_in(&mut self, shim: usize, input: Input) {
+        let now = self.now_of(shim);
+        self.before_input(shim, &input);
+        let Some(keeper) = &mut self.shims[shim].keeper else { return };
+        match input {
+            Input::Connect(connection, connect) => {
+                keeper.handle_opened(connection, IpAddr::V4(Ipv4Addr::LOCALHOST));
+                keeper.handle_connect(connection, connect, now);
+            }
+            Input::Requests(connection, requests) => {
+                keeper.handle_requests(connection, requests, now);
+            }
+            Input::Closed(connection) => keeper.handle_closed(connection, now),
+            Input::Store(event) => keeper.handle_store(event, now),
+            Input::Timeout => keeper.handle_timeout(now),
+        }
+    }
+
+    /// What the checks must know of an input.
+    fn before_input(&mut self, shim: usize, input: &Input) {
+        match input {
+            Input::Requests(connection, requests) => {
+                let speaks = |request: &Request| !matches!(request.operation, Operation::Auth(_));
+                let Some(wire) = self.wires.get(connection) else { return };
+                if wire.open_at_shim && requests.iter().any(speaks) {
+                    self.shims[shim].spoken.push(*connection);
+                }
+            }
+            Input::Store(StoreEvent::Loaded(snapshot)) => {
+                let from = self.shims[shim].keeper.as_ref().map(Keeper::applied);
+                let start = self.start_of(shim);
+                let here = self.wires.iter().filter(|(_, wire)| wire.start == start);
+                let here: Vec<ConnectionId> = here.map(|(connection, _)| *connection).collect();
+                let step = (from.unwrap_or_default(), snapshot.revision);
+                self.checks.reloaded(&here, step, snapshot.deletions_since);
+                let there = &mut self.shims[shim];
+                there.uncertain = there.uncertain.max(snapshot.deletions_since);
+            }
+            Input::Connect(connection, _) => {
+                if let Some(wire) = self.wires.get_mut(connection) {
+                    wire.open_at_shim = true;
+                }
+            }
+            Input::Closed(connection) => {
+                if let Some(wire) = self.wires.get_mut(connection) {
+                    wire.open_at_shim = false;
+                }
+            }
+            Input::Store(_) | Input::Timeout => {}
+        }
+    }
+
+    /// Who spoke and was not cut off for it was heard.
+    fn were_heard(&mut self, shim: usize) {
+        for connection in std::mem::take(&mut self.shims[shim].spoken) {
+            let Some(wire) = self.wires.get(&connection) else { continue };
+            let (session, open) = (wire.session, wire.open_at_shim);
+            let steady = open && self.is_steady(shim, self.checks.sessions.timeout(session));
+            self.checks.sessions.heard(session, connection, self.now, steady);
+        }
+    }
+
+    /// Long enough in touch with etcd that every lease was renewed when it was due.
+    fn is_steady(&self, shim: usize, timeout: Duration) -> bool {
+        let there = &self.shims[shim];
+        let since = there.steady_since + timeout / 3 + Duration::from_secs(1);
+        there.linked && self.etcd.out_until.is_none() && self.now >= since
+    }
+
+    fn drain(&mut self, shim: usize) {
+        let mut outputs = Vec::new();
+        if let Some(keeper) = &mut self.shims[shim].keeper {
+            while let Some(output) = keeper.poll_output() {
+                outputs.push(output);
+            }
+        }
+        if let Some(breaks) = self.breaks {
+            breaks.outputs(&mut outputs, &mut self.random);
+        }
+        for output in outputs {
+            match output {
+                Output::Send(connection, outgoing) => self.send(connection, outgoing),
+                Output::Close(connection) => self.close_from_shim(connection),
+                Output::Store(command) => self.call(shim, command),
+            }
+        }
+        self.were_heard(shim);
+        self.set_timer(shim);
+    }
+
+    fn set_timer(&mut self, shim: usize) {
+        let there = &mut self.shims[shim];
+        let due = there.keeper.as_ref().and_then(Keeper::poll_timeout);
+        let Some(due) = due.map(|due| due.saturating_sub(there.ahead).max(self.now)) else {
+            return;
+        };
+        if there.timer_at.is_none_or(|at| due < at) {
+            there.timer_at = Some(due);
+            let start = self.start_of(shim);
+            self.schedule(due, Event::Timer(start, due));
+        }
+    }
+
+    pub(crate) fn timer(&mut self, start: Start, at: Duration) {
+        let there = &mut self.shims[start.shim];
+        if there.number != start.number || there.timer_at != Some(at) {
+            return;
+        }
+        there.timer_at = None;
+        there.spins = if there.spins.0 == at { (at, there.spins.1 + 1) } else { (at, 0) };
+        if there.spins.1 > SPINS_MAX {
+            self.judge(Err(format!("shim {} spins", start.shim)));
+            return;
+        }
+        self.input(start, Input::Timeout);
+    }
+
+    /// A command is on its way to etcd.
+    fn call(&mut self, shim: usize, command: StoreCommand) {
+        let start = self.start_of(shim);
+        let odds = if self.faulty { self.plan.odds } else { Default::default() };
+        let fate = odds.draw(&mut self.random, &command);
+        let at = self.now + self.random.millis(0, self.plan.etcd_ms);
+        self.schedule(at, Event::Call(start, command, fate));
+    }
+
+    pub(crate) fn called(&mut self, start: Start, command: StoreCommand, mut fate: Fate) {
+        let reached = self.etcd.out_until.is_none() && self.shims[start.shim].linked;
+        if !reached {
+            let late = self.random.millis(500, 9000);
+            fate = self.random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
+        }
+        if self.plan.sole && self.shims[start.shim].number != start.number {
+            // The store is in the same process.
+            return;
+        }
+        let mut command = command;
+        if self.breaks.is_some_and(|breaks| !breaks.command(&mut command)) {
+            fate = Fate::Lost;
+        }
+        let soon = self.now + self.random.millis(0, self.plan.etcd_ms);
+        let given_up = self.now + self.random.millis(300, 2000);
+        let answer = match fate {
+            Fate::Answered | Fate::AnswerLost => {
+                let answer = match &command {
+                    StoreCommand::Progress => {
+                        self.stream_progress(start);
+                        None
+                    }
+                    command => self.etcd.call(command, self.now),
+                };
+                self.etcd_moved();
+                answer
+            }
+            Fate::Late(after) => {
+                // Only what changes something matters once nobody waits for it.
+                if !matches!(command, StoreCommand::Barrier(_) | StoreCommand::Progress) {
+                    self.schedule(self.now + after, Event::LateCall(command.clone()));
+                }
+                None
+            }
+            Fate::Lost => None,
+            Fate::Refused => refused(&command),
+        };
+        let known = matches!(fate, Fate::Answered | Fate::Refused);
+        let (at, answer) = match answer {
+            Some(answer) if known => (soon, Some(answer)),
+            _ => (given_up, unanswered(&command)),
+        };
+        if matches!(answer, Some(StoreEvent::Committed(_, Err(_)))) {
+            self.note(|_| format!("{command:?} gets {answer:?}"));
+        }
+        if let Some(answer) = answer {
+            self.schedule(at, Event::Answer(start, command, answer));
+        }
+    }
+
+    pub(crate) fn answered(&mut self, start: Start, command: &StoreCommand, event: StoreEvent) {
+        let event = if self.shims[start.shim].linked { Some(event) } else { unanswered(command) };
+        self.note(|_| format!("shim {}: {event:?}", start.shim));
+        if let Some(event) = event {
+            self.input(start, Input::Store(event));
+        }
+    }
+
+    /// The watch begins, or goes on where it was broken off.
+    pub(crate) fn resume_stream(&mut self, shim: usize, afresh: bool) {
+        self.shims[shim].resumed += 1;
+        let cursor = self.shims[shim].cursor;
+        let mut missed = Vec::new();
+        match self.etcd.engine.changes_after(cursor) {
+            Ok(changes) if !afresh => missed.extend(changes.cloned().map(StoreEvent::Changed)),
+            _ => missed.push(StoreEvent::Loaded(self.etcd.engine.snapshot())),
+        }
+        for event in missed {
+            self.stream(shim, event);
+        }
+    }
+
+    pub(crate) fn tell_streams(&mut self, changes: &RevisionChanges) {
+        for shim in 0..self.shims.len() {
+            if self.shims[shim].keeper.is_some() && self.shims[shim].linked {
+                self.stream(shim, StoreEvent::Changed(changes.clone()));
+            }
+        }
+    }
+
+    fn stream_progress(&mut self, start: Start) {
+        if self.shims[start.shim].number == start.number {
+            self.stream(start.shim, StoreEvent::Progress(self.revision()));
+        }
+    }
+
+    fn stream(&mut self, shim: usize, event: StoreEvent) {
+        let lag = self.random.millis(0, self.plan.lag_ms);
+        let at = self.shims[shim].last_streamed.max(self.now + lag);
+        self.shims[shim].last_streamed = at;
+        let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
+        self.schedule(at, Event::Stream(start, resumed, event));
+    }
+
+    pub(crate) fn streamed(&mut self, start: Start, resumed: u64, event: StoreEvent) {
+        let there = &mut self.shims[start.shim];
+        if there.number != start.number || there.resumed != resumed || !there.linked {
+            return;
+        }
+        match &event {
+            StoreEvent::Changed(changes) => there.cursor = changes.revision,
+            StoreEvent::Progress(revision) => there.cursor = *revision,
+            StoreEvent::Loaded(snapshot) => there.cursor = snapshot.revision,
+            _ => {}
+        }
+        if let StoreEvent::Changed(changes) = &event {
+            let revision = changes.revision;
+            self.note(|_| format!("shim {} applies {revision}", start.shim));
+        }
+        self.input(start, Input::Store(event));
+    }
+
+    /// Something for a client leaves.
+    fn send(&mut self, connection: ConnectionId, outgoing: Outgoing) {
+        self.note(|_| format!("{connection:?} <- {outgoing:?}"));
+        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        if let Outgoing::Connected(answer) = &outgoing {
+            if let zkshim::keeper::request::Connected::Accepted { session, .. } = answer {
+                wire.session = *session;
+            }
+            let asked = wire.asked;
+            let checked = self.checks.connected(connection, asked, answer, self.now);
+            self.judge(checked);
+        }
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        wire.last_to_client = wire.last_to_client.max(at);
+        let at = wire.last_to_client;
+        self.schedule(at, Event::ToClient(connection, outgoing));
+    }
+
+    fn close_from_shim(&mut self, connection: ConnectionId) {
+        self.note(|_| format!("{connection:?} is closed by its shim"));
+        let Some(wire) = self.wires.get_mut(&connection) else { return };
+        let (start, at) = (wire.start, wire.last_to_client);
+        wire.open_at_shim = false;
+        self.schedule(at, Event::HangUp(connection));
+        self.schedule(self.now, Event::Input(start, Input::Closed(connection)));
+    }
+}

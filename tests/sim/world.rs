@@ -1,0 +1,300 @@
+//! The world: one clock, one queue of what happens when, and everybody in it.
+
+use crate::breaks::Break;
+use crate::checks::Checks;
+use crate::client::Client;
+use crate::etcd::{Etcd, Fate};
+use crate::faults::Fault;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::shim::{Input, Shim};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use zkshim::keeper::request::{ConnectionId, Outgoing, SessionId};
+use zkshim::keeper::txn::{StoreCommand, StoreEvent};
+use zkshim::keeper::zxid::Revision;
+
+/// A shim at one of its starts; what was meant for an earlier one does not reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Start {
+    pub(crate) shim: usize,
+    pub(crate) number: u64,
+}
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Input(Start, Input),
+    Timer(Start, Duration),
+    /// From the watch stream; the number is that of the stream's resumption.
+    Stream(Start, u64, StoreEvent),
+    Call(Start, StoreCommand, Fate),
+    /// A call that its caller has given up is carried out.
+    LateCall(StoreCommand),
+    Answer(Start, StoreCommand, StoreEvent),
+    Leases,
+    ToClient(ConnectionId, Outgoing),
+    /// The client's end of a connection is closed.
+    HangUp(ConnectionId),
+    Client(usize),
+    Fault,
+    Mend(Fault),
+}
+
+/// A connection between a client and a shim. What is sent one way arrives in order.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) client: usize,
+    pub(crate) start: Start,
+    pub(crate) asked: SessionId,
+    pub(crate) session: SessionId,
+    pub(crate) open_at_client: bool,
+    pub(crate) open_at_shim: bool,
+    pub(crate) last_to_shim: Duration,
+    pub(crate) last_to_client: Duration,
+}
+
+/// How the run has gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) simulated: Duration,
+    pub(crate) replies: u64,
+    pub(crate) events: u64,
+    pub(crate) revisions: u64,
+    pub(crate) sessions: u64,
+    pub(crate) expired: u64,
+    pub(crate) locks: usize,
+    pub(crate) faults: u64,
+}
+
+/// See the file's text.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) now: Duration,
+    pub(crate) random: Random,
+    pub(crate) etcd: Etcd,
+    pub(crate) shims: Vec<Shim>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) wires: BTreeMap<ConnectionId, Wire>,
+    pub(crate) checks: Checks,
+    pub(crate) breaks: Option<Break>,
+    /// Faults go on.
+    pub(crate) faulty: bool,
+    /// Clients have work to do.
+    pub(crate) working: bool,
+    pub(crate) faults: u64,
+    pub(crate) connection: u64,
+    queue: BTreeMap<(Duration, u64), Event>,
+    sequence: u64,
+    violation: Option<String>,
+    log: Option<VecDeque<String>>,
+    log_lines_max: usize,
+    leases_at: Option<Duration>,
+}
+
+impl World {
+    /// A world that keeps the last lines of its trace, so many.
+    pub(crate) fn new(seed: u64, breaks: Option<Break>, log_lines_max: usize) -> Self {
+        let mut random = Random::new(seed);
+        let plan = Plan::draw(&mut random);
+        let mut world = Self {
+            now: Duration::from_secs(1000),
+            etcd: Etcd::new(),
+            shims: Vec::new(),
+            clients: Vec::new(),
+            wires: BTreeMap::new(),
+            checks: Checks::default(),
+            breaks,
+            faulty: plan.fault_every.is_some(),
+            working: true,
+            faults: 0,
+            connection: 0,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            violation: None,
+            log: (log_lines_max > 0).then(VecDeque::new),
+            log_lines_max,
+            leases_at: None,
+            random,
+            plan,
+        };
+        if world.plan.fault_every.is_none() {
+            world.checks.sessions.late_max = Some(world.plan.late_max());
+        }
+        world.note(|world| format!("{:?}", world.plan));
+        for shim in 0..world.plan.shims {
+            world.shims.push(Shim::default());
+            world.start(shim);
+        }
+        // One more for each shim, that stays with it and looks at everything in the end.
+        for client in 0..world.plan.clients + world.plan.shims {
+            let home = client.checked_sub(world.plan.clients);
+            let wanted_ms = 500 * (4 + world.random.below(30) as i32);
+            world.clients.push(Client::new(home, wanted_ms));
+            let at = world.now + world.random.millis(10, 3000);
+            world.schedule(at, Event::Client(client));
+        }
+        let first = world.now + world.random.millis(1000, 4000);
+        world.schedule(first, Event::Fault);
+        world
+    }
+
+    /// Everything from the first connect until nothing is left.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub(crate) fn run(&mut self) -> Result<Report, String> {
+        let began = self.now;
+        let busy = self.plan.busy;
+        self.pass(busy)?;
+        self.calm_down();
+        self.pass(Duration::from_secs(15))?;
+        self.check_served()?;
+        self.working = false;
+        self.pass(Duration::from_secs(5))?;
+        self.look_at_everything();
+        self.pass(Duration::from_secs(5))?;
+        self.check_at_rest()?;
+        self.leave();
+        self.pass(Duration::from_secs(60))?;
+        self.check_left()?;
+        self.pass(Duration::from_secs(160))?;
+        self.check_empty()?;
+        Ok(Report {
+            simulated: self.now - began,
+            replies: self.checks.replies,
+            events: self.checks.events,
+            revisions: self.etcd.engine.revision().0 as u64,
+            sessions: self.checks.sessions.opened,
+            expired: self.checks.sessions.expired,
+            locks: self.checks.locks.count(),
+            faults: self.faults,
+        })
+    }
+
+    /// Let time pass.
+    fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let until = self.now + time;
+        while let Some(entry) = self.queue.first_entry() {
+            let at = entry.key().0;
+            if at > until {
+                break;
+            }
+            let event = entry.remove();
+            self.now = at;
+            self.happen(event);
+            if let Some(violation) = self.violation.take() {
+                return Err(violation);
+            }
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Input(start, input) => self.input(start, input),
+            Event::Timer(start, at) => self.timer(start, at),
+            Event::Stream(start, resumed, event) => self.streamed(start, resumed, event),
+            Event::Call(start, command, fate) => self.called(start, command, fate),
+            Event::LateCall(command) => {
+                self.note(|_| format!("late: {command:?}"));
+                self.etcd.call(&command, self.now);
+                self.etcd_moved();
+            }
+            Event::Answer(start, command, event) => self.answered(start, &command, event),
+            Event::Leases => {
+                self.leases_at = None;
+                self.etcd_moved();
+            }
+            Event::ToClient(connection, outgoing) => self.reach_client(connection, outgoing),
+            Event::HangUp(connection) => self.hung_up(connection),
+            Event::Client(client) => self.client_acts(client),
+            Event::Fault => self.fault(),
+            Event::Mend(fault) => self.mend(fault),
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, at: Duration, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((at.max(self.now), self.sequence), event);
+    }
+
+    /// etcd's history may have grown: everybody is told.
+    pub(crate) fn etcd_moved(&mut self) {
+        if self.breaks != Some(Break::SilenceKept) {
+            self.etcd.expire(self.now);
+        }
+        let history = self.etcd.engine.changes_after(self.etcd.seen);
+        let news: Vec<_> = history.expect("the world is never behind").cloned().collect();
+        for changes in &news {
+            self.note(|_| format!("history {}: {}", changes.revision, brief(changes)));
+            let checked = self.checks.revision(changes, self.now);
+            self.judge(checked);
+        }
+        self.etcd.seen = self.etcd.engine.revision();
+        for changes in news {
+            self.tell_streams(&changes);
+        }
+        if let Some(next) = self.etcd.engine.next_expiry()
+            && self.etcd.out_until.is_none()
+            && self.breaks != Some(Break::SilenceKept)
+            && self.leases_at.is_none_or(|at| next < at)
+        {
+            self.leases_at = Some(next);
+            self.schedule(next, Event::Leases);
+        }
+    }
+
+    pub(crate) fn judge(&mut self, verdict: Result<(), String>) {
+        if let Err(violation) = verdict {
+            let at = self.now;
+            self.note(|_| format!("VIOLATION: {violation}"));
+            self.violation.get_or_insert(format!("at {at:?}: {violation}"));
+        }
+    }
+
+    /// The trace, if one is kept.
+    pub(crate) fn note(&mut self, line: impl FnOnce(&Self) -> String) {
+        if self.log.is_none() {
+            return;
+        }
+        let line = format!("{:>12.6} {}", self.now.as_secs_f64(), line(self));
+        let log = self.log.as_mut().expect("just seen");
+        if log.len() == self.log_lines_max {
+            log.pop_front();
+        }
+        log.push_back(line);
+    }
+
+    pub(crate) fn log(&self) -> impl Iterator<Item = &String> {
+        self.log.iter().flatten()
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.etcd.engine.revision()
+    }
+}
+
+fn brief(changes: &zkshim::keeper::txn::RevisionChanges) -> String {
+    use zkshim::keeper::txn::Change;
+    let told = changes.changes.iter().map(|change| match change {
+        Change::Put(entry) => format!("+{}", String::from_utf8_lossy(&entry.key)),
+        Change::Delete(key) => format!("-{}", String::from_utf8_lossy(key)),
+    });
+    told.collect::<Vec<_>>().join(" ")
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.simulated += other.simulated;
+        self.replies += other.replies;
+        self.events += other.events;
+        self.revisions += other.revisions;
+        self.sessions += other.sessions;
+        self.expired += other.expired;
+        self.locks += other.locks;
+        self.faults += other.faults;
+    }
+}

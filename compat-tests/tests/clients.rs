@@ -1,5 +1,5 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, and the C client.
+//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client, and node-zookeeper-client.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
@@ -206,6 +206,42 @@ fn c(test: &str, against: Against) -> Result<()> {
     }
     let command = Command::new(built("c")?);
     all_pass("the C client's steps", command, &against.start()?, C_STEPS)
+}
+
+const NODE_STEPS: &[&str] = &[
+    "create-read-write-delete",
+    "ephemeral-and-sequence",
+    "watches",
+    "transaction",
+    "transaction-rolls-back",
+    "acl",
+    "cut",
+    "move",
+    "session-loss",
+];
+
+#[test]
+fn nodes_steps_pass_on_zookeeper() -> Result<()> {
+    node("nodes_steps_pass_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn nodes_steps_pass_on_zkshim_embedded() -> Result<()> {
+    node("nodes_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn nodes_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    node("nodes_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn node(test: &str, against: Against) -> Result<()> {
+    if !can_run(test, &["node", "npm"], against)? {
+        return Ok(());
+    }
+    let mut command = Command::new("node");
+    command.arg(built("node")?);
+    all_pass("node-zookeeper-client's steps", command, &against.start()?, NODE_STEPS)
 }
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.

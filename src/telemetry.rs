@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -28,11 +29,21 @@ pub struct Options {
 pub struct LogLevel(String);
 
 impl FromStr for LogLevel {
-    type Err = tracing_subscriber::filter::ParseError;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        EnvFilter::builder().parse(text)?;
-        Ok(Self(text.to_owned()))
+        EnvFilter::builder().parse(text).map_err(|error| error.to_string())?;
+        // The filter would take it for a module, and be silent about all others.
+        let mut parts = text.split(',').map(str::trim);
+        let bare = parts.find(|part| {
+            !part.is_empty() && !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err()
+        });
+        match bare {
+            Some(part) => {
+                Err(format!("\"{part}\" is no level; a module needs one, such as {part}=debug"))
+            }
+            None => Ok(Self(text.to_owned())),
+        }
     }
 }
 
@@ -62,5 +73,16 @@ mod tests {
         assert!("info".parse::<LogLevel>().is_ok());
         assert!("warn,zkshim::store=debug".parse::<LogLevel>().is_ok());
         assert!("zkshim=loud".parse::<LogLevel>().is_err());
+    }
+
+    #[test]
+    fn a_misspelt_level_is_not_taken_for_a_module() {
+        let error = "inof".parse::<LogLevel>().expect_err("it is refused");
+        assert_eq!(
+            error.to_string(),
+            "\"inof\" is no level; a module needs one, such as inof=debug"
+        );
+        assert!("warn,zkshim".parse::<LogLevel>().is_err());
+        assert!("INFO, off".parse::<LogLevel>().is_ok());
     }
 }

@@ -1,5 +1,6 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client, and node-zookeeper-client.
+//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client, and
+//! node-zookeeper-client.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 

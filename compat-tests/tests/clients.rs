@@ -1,6 +1,6 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
-//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client, and
-//! node-zookeeper-client.
+//! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client,
+//! node-zookeeper-client, and Rust's zookeeper-client.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
@@ -243,6 +243,47 @@ fn node(test: &str, against: Against) -> Result<()> {
     let mut command = Command::new("node");
     command.arg(built("node")?);
     all_pass("node-zookeeper-client's steps", command, &against.start()?, NODE_STEPS)
+}
+
+const RUST_STEPS: &[&str] = &[
+    "create-read-write-delete",
+    "ephemeral-and-sequence",
+    "container-and-ttl",
+    "one-shot-watches",
+    "persistent-watches",
+    "multi-write",
+    "multi-write-rolls-back",
+    "multi-read",
+    "acl",
+    "lock",
+    "chroot",
+    "reconfig-is-disabled",
+    "cut",
+    "move",
+    "session-loss",
+];
+
+#[test]
+fn the_rust_clients_steps_pass_on_zookeeper() -> Result<()> {
+    rust("the_rust_clients_steps_pass_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn the_rust_clients_steps_pass_on_zkshim_embedded() -> Result<()> {
+    rust("the_rust_clients_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn the_rust_clients_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    rust("the_rust_clients_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn rust(test: &str, against: Against) -> Result<()> {
+    if !can_run(test, &["cargo"], against)? {
+        return Ok(());
+    }
+    let command = Command::new(built("rust-client")?);
+    all_pass("zookeeper-client's steps", command, &against.start()?, RUST_STEPS)
 }
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.

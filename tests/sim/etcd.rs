@@ -63,6 +63,8 @@ pub(crate) struct Etcd {
     leases: BTreeSet<LeaseId>,
     /// No member answers until then.
     pub(crate) out_until: Option<Duration>,
+    /// It is in the process of the only shim, and lives and dies with it.
+    pub(crate) embedded: bool,
     /// What the world has seen of the history.
     pub(crate) seen: Revision,
 }
@@ -71,7 +73,7 @@ impl Etcd {
     pub(crate) fn new() -> Self {
         let engine = Engine::new(Limits::default(), 7);
         let seen = engine.revision();
-        Self { engine, leases: BTreeSet::new(), out_until: None, seen }
+        Self { engine, leases: BTreeSet::new(), out_until: None, embedded: false, seen }
     }
 
     /// Carry a command out. The stream answers [`StoreCommand::Progress`], not this.
@@ -116,6 +118,13 @@ impl Etcd {
         for lease in &self.leases {
             self.engine.renew(*lease, now);
         }
+    }
+
+    /// An embedded store starts: what it keeps is what is there, and no history.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        let now_there = self.engine.revision();
+        self.engine.compact(now_there);
+        self.recover(now);
     }
 
     pub(crate) fn leases(&self) -> usize {

@@ -59,6 +59,9 @@ impl World {
         }
         let time = self.random.millis(50, 8_000);
         self.note(|_| format!("shim {shim} dies for {time:?}"));
+        if self.etcd.embedded {
+            self.etcd.out_until = Some(Duration::MAX);
+        }
         let start = self.start_of(shim);
         let orphans: Vec<ConnectionId> = self
             .wires
@@ -144,7 +147,7 @@ impl World {
                 }
             }
             Fault::Out => {
-                if self.etcd.out_until.is_some() {
+                if self.etcd.out_until.is_some() && !self.etcd.embedded {
                     self.note(|_| "etcd is back".into());
                     self.etcd.recover(self.now);
                     for shim in &mut self.shims {

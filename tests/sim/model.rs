@@ -266,6 +266,19 @@ impl Model {
         paths
     }
 
+    /// The ephemerals of a session, sorted.
+    pub(crate) fn owned(&self, session: SessionId, at: Revision) -> Vec<String> {
+        let owner = |path: &String| self.stat(path, at).map(|stat| stat.ephemeral_owner);
+        let paths = self.paths(at).into_iter();
+        paths.filter(|path| owner(path) == Some(session.0)).collect()
+    }
+
+    /// How many znodes are below a path.
+    pub(crate) fn descendants(&self, path: &str, at: Revision) -> i32 {
+        let below = |child: &str| 1 + self.descendants(child, at);
+        self.alive(path, at).map(below).sum()
+    }
+
     /// Every key that exists now.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &KeyValue> {
         self.keys.values().filter_map(|versions| versions.last()?.entry.as_ref())

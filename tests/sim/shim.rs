@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
 use zkshim::keeper::time::Now;
-use zkshim::keeper::txn::{RevisionChanges, StoreCommand, StoreEvent};
+use zkshim::keeper::txn::{PastDeletions, RevisionChanges, StoreCommand, StoreEvent};
 use zkshim::keeper::zxid::Revision;
 use zkshim::keeper::{Keeper, Options, Output};
 
@@ -83,6 +83,10 @@ impl World {
         let keeper = Keeper::new(options, self.now_of(shim));
         self.shims[shim].keeper = Some(keeper);
         self.note(|_| format!("shim {shim} starts"));
+        if self.etcd.embedded {
+            self.etcd.restart(self.now);
+            self.etcd_moved();
+        }
         self.resume_stream(shim, true);
         self.set_timer(shim);
     }
@@ -256,7 +260,8 @@ impl World {
             let late = self.random.millis(500, 9000);
             fate = self.random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
         }
-        if self.plan.sole && self.shims[start.shim].number != start.number {
+        let there = &self.shims[start.shim];
+        if self.etcd.embedded && (there.number != start.number || there.keeper.is_none()) {
             // The store is in the same process.
             return;
         }
@@ -317,6 +322,19 @@ impl World {
         match self.etcd.engine.changes_after(cursor) {
             Ok(changes) if !afresh => missed.extend(changes.cloned().map(StoreEvent::Changed)),
             _ => missed.push(StoreEvent::Loaded(self.etcd.engine.snapshot())),
+        }
+        if let Some(StoreEvent::Loaded(snapshot)) = missed.last_mut()
+            && !self.etcd.embedded
+            && self.random.chance(700)
+        {
+            // etcd's history is read only once there is something to serve.
+            let (until, since) = (snapshot.revision, snapshot.deletions_since);
+            let deletions = std::mem::take(&mut snapshot.deletions);
+            snapshot.deletions_since = until;
+            let past = StoreEvent::Deleted(PastDeletions { until, deletions, since });
+            let at = self.now + self.random.millis(0, 3000);
+            let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
+            self.schedule(at, Event::Stream(start, resumed, past));
         }
         for event in missed {
             self.stream(shim, event);

@@ -65,7 +65,10 @@ impl World {
             70..78 => Operation::Exists(read),
             78..87 => Operation::GetData(read),
             87..94 => Operation::GetChildren2(read),
-            94..97 => Operation::Sync(path),
+            94..96 => Operation::Sync(path),
+            96 => Operation::GetAcl(path),
+            97 => Operation::GetEphemerals(Some("/".into())),
+            98 => Operation::GetAllChildrenNumber(path),
             _ => Operation::AddWatch(AddWatch { path, mode: i32::from(watch) }),
         }
     }

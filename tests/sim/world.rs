@@ -123,6 +123,7 @@ impl World {
             world.checks.sessions.late_max = Some(world.plan.late_max());
         }
         world.note(|world| format!("{:?}", world.plan));
+        world.etcd.embedded = world.plan.sole;
         for shim in 0..world.plan.shims {
             world.shims.push(Shim::default());
             world.start(shim);

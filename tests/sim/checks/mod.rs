@@ -147,6 +147,10 @@ impl Checks {
                 }
                 let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
                 self.sessions.accepted(*session, connection, timeout, now);
+                if self.model.session(*session, at).is_none() {
+                    // Its shim stood still for so long that it does not know yet.
+                    self.sessions.ended(*session, now);
+                }
                 Ok(())
             }
         }

@@ -12,6 +12,7 @@ use zkshim::keeper::path;
 use zkshim::keeper::request::{
     Body, Create, MultiOperation, MultiResult, Names, Operation, Read, Reply,
 };
+use zkshim::keeper::tree;
 use zkshim::keeper::txn::{Change, KeyValue};
 use zkshim::keeper::zxid::{Revision, Zxid};
 
@@ -55,6 +56,9 @@ pub(crate) fn check(
             }
             same_stat(&stat, came, seen.uncertain).or_else(|()| fail("wrong stat"))
         }
+        Operation::GetAcl(_) | Operation::GetEphemerals(_) | Operation::GetAllChildrenNumber(_) => {
+            read(model, seen, sent, reply, at)
+        }
         Operation::AddWatch(add) => {
             seen.armed.persistent(add.path.as_deref().unwrap_or_default(), add.mode == 1);
             Ok(())
@@ -69,6 +73,48 @@ pub(crate) fn check(
         | Operation::SetData(_)
         | Operation::SetAcl(_)
         | Operation::Multi(_) => write(model, sent, reply, before),
+        _ => Ok(()),
+    }
+}
+
+/// Reads that leave no watch.
+fn read(
+    model: &Model,
+    seen: &Seen,
+    sent: &Sent,
+    reply: &Reply,
+    at: Revision,
+) -> Result<(), String> {
+    let fail = |what: &str| Err(format!("{what}: {:?} got {reply:?}", sent.operation));
+    match &sent.operation {
+        Operation::GetAcl(path) => {
+            let path = path.as_deref().unwrap_or_default();
+            let acl = model.acl(path, at).map_or_else(tree::open_acl, |acl| acl.1.to_vec());
+            match (&reply.outcome, model.stat(path, at)) {
+                (Err(ErrorCode::NoNode), None) => Ok(()),
+                (Ok(Body::Acl(came, stat)), Some(expected)) if *came == acl => {
+                    same_stat(&expected, stat, seen.uncertain).or_else(|()| fail("wrong stat"))
+                }
+                _ => fail("wrong ACL"),
+            }
+        }
+        Operation::GetEphemerals(_) => match &reply.outcome {
+            Ok(Body::Names(names)) => {
+                let mut names = decode_names(names);
+                names.sort_unstable();
+                let owned = model.owned(seen.session, at);
+                if names == owned { Ok(()) } else { fail("wrong ephemerals") }
+            }
+            _ => fail("no ephemerals"),
+        },
+        Operation::GetAllChildrenNumber(path) => {
+            let path = path.as_deref().unwrap_or_default();
+            let expected = match model.exists(path, at) {
+                true => Ok(Body::Number(model.descendants(path, at))),
+                false => Err(ErrorCode::NoNode),
+            };
+            same(&expected, reply, seen.uncertain)
+        }
         _ => Ok(()),
     }
 }

@@ -79,6 +79,12 @@ impl Sessions {
         }
     }
 
+    pub(crate) fn ended(&mut self, session: SessionId, now: Duration) {
+        if let Some(life) = self.lives.get_mut(&session) {
+            life.ended_at.get_or_insert(now);
+        }
+    }
+
     pub(crate) fn closed_by_client(&mut self, session: SessionId) {
         if let Some(life) = self.lives.get_mut(&session) {
             life.closed_by_client = true;

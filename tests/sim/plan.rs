@@ -60,6 +60,13 @@ impl Plan {
         }
     }
 
+    /// Many writes arrive when nobody waits for them any more.
+    pub(crate) fn make_late(&mut self) {
+        self.sole = false;
+        self.odds.late = 200;
+        self.fault_every = Some(Duration::from_secs(2));
+    }
+
     /// How much later than its timeout a silent session may end, if nothing goes wrong: the rest
     /// of its tick, and the way of the txn that ends it, which may wait for others.
     pub(crate) fn late_max(&self) -> Duration {

@@ -97,7 +97,10 @@ impl World {
     /// A world that keeps the last lines of its trace, so many.
     pub(crate) fn new(seed: u64, breaks: Option<Break>, log_lines_max: usize) -> Self {
         let mut random = Random::new(seed);
-        let plan = Plan::draw(&mut random);
+        let mut plan = Plan::draw(&mut random);
+        if breaks == Some(Break::FenceIgnored) {
+            plan.make_late();
+        }
         let mut world = Self {
             now: Duration::from_secs(1000),
             etcd: Etcd::new(),

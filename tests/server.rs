@@ -255,6 +255,8 @@ fn a_port_in_use_ends_it_with_1() {
 #[test]
 fn a_data_directory_in_use_ends_it_with_1() {
     let zkshim = Zkshim::start(&[]);
+    // It listens before its store is open; a session shows that the directory is taken.
+    let _session = zkshim.session(0, &[0; 16]);
     let dir = zkshim.data.path().to_str().expect("it is plain text");
     let output = command(dir).arg("--listen=127.0.0.1:0").output().expect("it was built");
     check_refused(&output, 1, "in use by another process");

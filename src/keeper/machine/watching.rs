@@ -13,6 +13,10 @@ use crate::keeper::watches::{Table, WatchKind};
 use crate::keeper::zxid::Zxid;
 use jute::{Acl, Text};
 
+/// What one connection's watches may take of the memory; a path need not exist to be watched, so
+/// that only this stands between a client and all of it.
+const WATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// `AddWatchMode`.
 const MODE_PERSISTENT: i32 = 0;
 const MODE_PERSISTENT_RECURSIVE: i32 = 1;
@@ -21,6 +25,15 @@ impl Keeper {
     pub(super) fn leave_watch(&mut self, connection: ConnectionId, table: Table, path: &str) {
         if self.connections.contains_key(&connection) {
             self.watches.add(table, path, connection);
+            self.bound_watches(connection);
+        }
+    }
+
+    fn bound_watches(&mut self, connection: ConnectionId) {
+        let bytes = self.watches.bytes(connection);
+        if bytes > WATCH_BYTES_MAX {
+            tracing::warn!(bytes, "a client leaves more watches than are kept for one");
+            self.close(connection);
         }
     }
 
@@ -39,6 +52,7 @@ impl Keeper {
             MODE_PERSISTENT | MODE_PERSISTENT_RECURSIVE => {}
             _ => return Err(ErrorCode::MarshallingError),
         }
+        self.bound_watches(connection);
         Ok(Body::Watched)
     }
 

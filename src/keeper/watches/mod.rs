@@ -154,6 +154,11 @@ impl Watches {
         self.child.remove_connection(connection);
     }
 
+    /// About how much memory the watches of a connection take.
+    pub fn bytes(&self, connection: ConnectionId) -> usize {
+        self.data.bytes(connection) + self.child.bytes(connection)
+    }
+
     /// The number of watches as ZooKeeper counts them (`watch_count`): pairs of a path and a
     /// connection in either table, so that a persistent watch counts twice and a recursive one
     /// once.

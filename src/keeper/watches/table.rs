@@ -48,14 +48,30 @@ pub(super) struct WatchTable {
     /// events independent of how the watches came about.
     by_path: FxHashMap<Arc<str>, BTreeMap<ConnectionId, Modes>>,
     /// The same pairs the other way round; never an empty set.
-    by_connection: FxHashMap<ConnectionId, FxHashSet<Arc<str>>>,
+    by_connection: FxHashMap<ConnectionId, Watched>,
     /// Pairs of a path and a connection.
     entries: usize,
     /// Pairs among them whose modes include [`Modes::RECURSIVE`].
     recursive: usize,
 }
 
+/// What one connection watches.
+#[derive(Debug, Default)]
+struct Watched {
+    paths: FxHashSet<Arc<str>>,
+    /// The length of the paths, and what each costs beside it.
+    bytes: usize,
+}
+
+/// What a watch takes beside its path: its places in both maps.
+const WATCH_BYTES: usize = 100;
+
 impl WatchTable {
+    /// About how much memory the watches of a connection take.
+    pub(super) fn bytes(&self, connection: ConnectionId) -> usize {
+        self.by_connection.get(&connection).map_or(0, |watched| watched.bytes)
+    }
+
     pub(super) fn insert(&mut self, path: &str, connection: ConnectionId, modes: Modes) {
         let key = match self.by_path.get_key_value(path) {
             Some((key, _)) => Arc::clone(key),
@@ -65,7 +81,9 @@ impl WatchTable {
         let present = watchers.entry(connection).or_insert(Modes::NONE);
         let added = modes.without(*present);
         if *present == Modes::NONE {
-            self.by_connection.entry(connection).or_default().insert(key);
+            let watched = self.by_connection.entry(connection).or_default();
+            watched.bytes += key.len() + WATCH_BYTES;
+            watched.paths.insert(key);
             self.entries += 1;
         }
         *present = present.with(added);
@@ -94,7 +112,8 @@ impl WatchTable {
     }
 
     pub(super) fn remove_connection(&mut self, connection: ConnectionId) {
-        for path in self.by_connection.remove(&connection).into_iter().flatten() {
+        let watched = self.by_connection.remove(&connection).unwrap_or_default();
+        for path in watched.paths {
             let watchers = self.by_path.get_mut(&path).expect("both maps hold the same pairs");
             let modes = watchers.remove(&connection).expect("both maps hold the same pairs");
             if watchers.is_empty() {
@@ -161,13 +180,14 @@ impl WatchTable {
 /// Forgets that a connection watches a path. A free function, for `by_path` is borrowed where it
 /// is called.
 fn unlink(
-    by_connection: &mut FxHashMap<ConnectionId, FxHashSet<Arc<str>>>,
+    by_connection: &mut FxHashMap<ConnectionId, Watched>,
     connection: ConnectionId,
     path: &str,
 ) {
-    let paths = by_connection.get_mut(&connection).expect("both maps hold the same pairs");
-    paths.remove(path);
-    if paths.is_empty() {
+    let watched = by_connection.get_mut(&connection).expect("both maps hold the same pairs");
+    watched.paths.remove(path);
+    watched.bytes -= path.len() + WATCH_BYTES;
+    if watched.paths.is_empty() {
         by_connection.remove(&connection);
     }
 }

@@ -370,3 +370,20 @@ fn ten_thousand_watchers_of_one_path_leave_nothing_behind() {
     let left = (watches.total(), watches.data_paths(), watches.data_connections());
     assert_eq!(left, (0, 0, 0));
 }
+
+#[test]
+fn the_memory_of_a_connections_watches_is_counted_until_they_go() {
+    let mut watches = Watches::default();
+    let connection = ConnectionId(1);
+    watches.add(Table::Data, "/a", connection);
+    let one = watches.bytes(connection);
+    assert!(one > 2);
+    watches.add(Table::Data, "/a", connection);
+    assert_eq!(watches.bytes(connection), one, "the same watch twice is one");
+    watches.add_persistent(&"/long".repeat(1000), connection);
+    assert!(watches.bytes(connection) > 2 * 5000);
+    watches.remove(connection, &"/long".repeat(1000), WatchKind::Persistent);
+    assert_eq!(watches.bytes(connection), one);
+    watches.fire(Table::Data, "/a", &mut Vec::new());
+    assert_eq!(watches.bytes(connection), 0);
+}

@@ -98,7 +98,7 @@ impl Keeper {
         let mut cut: Vec<ConnectionId> = self
             .connections
             .iter()
-            .filter(|(_, open)| !open.closed && open.session.is_some())
+            .filter(|(_, open)| !open.closed)
             .filter(|(_, open)| silence >= (open.timeout / 2).min(SILENCE_MAX))
             .map(|(connection, _)| *connection)
             .collect();

@@ -118,6 +118,8 @@ pub struct Local {
     pub unsettled: bool,
     /// Its end is under way.
     pub ending: bool,
+    /// The bucket that it is in; it may still stand in others that it has left.
+    bucket: Duration,
     stay: u64,
 }
 
@@ -136,6 +138,7 @@ impl Local {
             scheduled: false,
             unsettled: false,
             ending: false,
+            bucket: deadline,
             stay: 0,
         }
     }
@@ -229,15 +232,20 @@ impl Locals {
     pub fn expired(&mut self, now: Duration) -> Vec<SessionId> {
         let mut expired = Vec::new();
         while let Some(entry) = self.buckets.first_entry() {
-            if *entry.key() > now {
+            let bucket = *entry.key();
+            if bucket > now {
                 break;
             }
             for session in entry.remove() {
-                let Some(local) = self.sessions.get(&session) else { continue };
+                let Some(local) = self.sessions.get_mut(&session) else { continue };
+                if local.bucket != bucket {
+                    continue;
+                }
                 if local.deadline <= now {
                     expired.push(session);
                 }
                 let again = local.deadline.max(now + self.tick);
+                local.bucket = again;
                 self.buckets.entry(again).or_default().push(session);
             }
         }
@@ -288,6 +296,19 @@ mod tests {
         assert_eq!(locals.expired(seconds(12)), [id], "and again while it is still there");
         locals.remove(id);
         assert_eq!(locals.expired(seconds(99)), []);
+    }
+
+    #[test]
+    fn a_session_that_comes_back_stands_in_one_bucket() {
+        let mut locals = Locals::new(TICK);
+        let id = SessionId(1);
+        for deadline_s in [6, 8, 10] {
+            locals.remove(id);
+            locals.insert(id, Local::new(seconds(4), seconds(deadline_s)));
+        }
+        assert_eq!(locals.expired(seconds(8)), []);
+        assert_eq!(locals.expired(seconds(10)), [id]);
+        assert_eq!(locals.buckets.values().map(Vec::len).sum::<usize>(), 1);
     }
 
     #[test]

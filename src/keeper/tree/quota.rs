@@ -152,7 +152,10 @@ impl Tree {
     fn show(&mut self, root: &str, usage: Usage) {
         let node = format!("{QUOTA}{root}{STATS}");
         if let Some(node) = self.nodes.get_mut(node.as_str()) {
+            let before = node.record.usage().bytes;
             node.record.data = Some(Bytes::from(usage.text()));
+            let bytes = node.record.usage().bytes - before;
+            self.data_size = self.data_size.saturating_add_signed(bytes);
         }
     }
 }
@@ -161,6 +164,8 @@ impl Tree {
 mod tests {
     use super::*;
     use crate::keeper::tree::{Kind, Record};
+
+    const LIMITS_OF_Q: &str = "/zookeeper/quota/q/zookeeper_limits";
 
     fn with_data(data: &'static str) -> Record {
         Record {
@@ -190,6 +195,20 @@ mod tests {
         tree.remove("/zookeeper/quota/q/zookeeper_limits");
         tree.insert("/q/b".into(), with_data("1"));
         assert_eq!(stats(&tree), Some("count=1,bytes=0".into()), "nobody tracks any more");
+    }
+
+    #[test]
+    fn the_size_of_all_data_follows_the_statistics() {
+        let mut tree = Tree::new();
+        let before = tree.data_size();
+        let nodes = ["/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_stats", LIMITS_OF_Q, "/q"];
+        for path in nodes {
+            tree.insert(path.into(), with_data(""));
+        }
+        for path in nodes.iter().rev() {
+            tree.remove(path);
+        }
+        assert_eq!(tree.data_size(), before);
     }
 
     #[test]

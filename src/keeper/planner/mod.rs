@@ -251,14 +251,18 @@ impl<'p, 't> Planner<'p, 't> {
         self.guard(Slot::Acl(path.clone()), Test::Unchanged(record_acl));
     }
 
-    /// Hard limits hold for the deepest subtree with a quota. The verdict comes from the tree and
-    /// is not proved: two shims may together exceed a limit. Source: `ZooKeeperServer.checkQuota`.
+    /// Hard limits hold for the deepest subtree with a quota, if it has its statistics. The
+    /// verdict comes from the tree and is not proved: two shims may together exceed a limit.
+    /// Source: `ZooKeeperServer.checkQuota`.
     fn check_quota(&self, path: &str, change: Usage) -> Result<(), ErrorCode> {
         if !self.settings.enforce_quota {
             return Ok(());
         }
         let tree = self.overlay.tree();
         let Some((root, usage)) = tree.quotas().deepest(path) else { return Ok(()) };
+        if self.overlay.find(&quota::stats_of(root)).is_none() {
+            return Ok(());
+        }
         let limits = self.overlay.find(&quota::limits_of(root));
         let text = limits.and_then(|limits| limits.data.as_deref()).unwrap_or_default();
         let limits = HardLimits::parse(text).map_err(|_| ErrorCode::MarshallingError)?;
@@ -286,30 +290,36 @@ mod guards;
 mod tests {
     use super::*;
     use crate::keeper::request::{Create, CreateOpcode, MultiOperation};
-    use crate::keeper::tree::{self, Tree};
+    use crate::keeper::tree::{self, Kind, Tree};
 
-    #[test]
-    fn a_thousand_creates_under_one_parent_rest_on_few_keys() {
-        let create = |number: i32| {
-            MultiOperation::Create(Create {
-                opcode: CreateOpcode::Create,
-                path: Some(format!("/n{number}").into()),
-                data: None,
-                acl: Some(tree::open_acl()),
-                flags: 0,
-                ttl_ms: -1,
-            })
-        };
-        let tree = Tree::new();
-        let mut overlay = Overlay::new(&tree);
-        let settings = Settings {
+    fn create(path: &str) -> Create {
+        Create {
+            opcode: CreateOpcode::Create,
+            path: Some(path.into()),
+            data: None,
+            acl: Some(tree::open_acl()),
+            flags: 0,
+            ttl_ms: -1,
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
             skip_acl: false,
             ttl_nodes: false,
             enforce_quota: false,
             offset: ZxidOffset::default(),
             shim: ShimId(1),
             shim_lease: LeaseId::NONE,
-        };
+        }
+    }
+
+    #[test]
+    fn a_thousand_creates_under_one_parent_rest_on_few_keys() {
+        let create = |number: i32| MultiOperation::Create(create(&format!("/n{number}")));
+        let tree = Tree::new();
+        let mut overlay = Overlay::new(&tree);
+        let settings = settings();
         let writer = Writer { session: None, identities: &[], unix_ms: 0 };
         let planner = Planner::new(&mut overlay, &settings, writer, RequestIndex(0));
         let plan = planner.plan(&Operation::Multi((0..1000).map(create).collect()));
@@ -317,5 +327,28 @@ mod tests {
         assert_eq!(plan.writes.len(), 1001, "the znodes and the parent's count");
         let on: Vec<_> = plan.guards.iter().map(|guard| guard.slot.key()).collect();
         assert!(on.len() < 5, "{on:?}");
+    }
+
+    #[test]
+    fn limits_without_statistics_are_not_enforced() {
+        let mut tree = Tree::new();
+        let with_data = |data: &'static str| Record {
+            data: Some(Bytes::from_static(data.as_bytes())),
+            ..Record::blank(Kind::Persistent)
+        };
+        tree.insert("/q".into(), with_data(""));
+        tree.insert("/zookeeper/quota/q".into(), with_data(""));
+        let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1";
+        tree.insert(quota::limits_of("/q").into(), with_data(limits));
+        let settings = Settings { enforce_quota: true, ..settings() };
+        let outcome = |tree: &Tree| {
+            let mut overlay = Overlay::new(tree);
+            let writer = Writer { session: None, identities: &[], unix_ms: 0 };
+            let planner = Planner::new(&mut overlay, &settings, writer, RequestIndex(0));
+            planner.plan(&Operation::Create(create("/q/a"))).outcome.map(|_| ())
+        };
+        assert_eq!(outcome(&tree), Ok(()));
+        tree.insert(quota::stats_of("/q").into(), with_data(""));
+        assert_eq!(outcome(&tree), Err(ErrorCode::QuotaExceeded));
     }
 }

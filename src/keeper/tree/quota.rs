@@ -105,6 +105,11 @@ pub fn limits_of(root: &str) -> String {
     format!("{QUOTA}{root}{LIMITS}")
 }
 
+/// Where the statistics of a subtree stand.
+pub fn stats_of(root: &str) -> String {
+    format!("{QUOTA}{root}{STATS}")
+}
+
 impl Tree {
     /// What a subtree holds.
     pub fn usage(&self, root: &str) -> Usage {
@@ -150,7 +155,7 @@ impl Tree {
 
     /// Write a subtree's statistics into their znode: its data and nothing else.
     fn show(&mut self, root: &str, usage: Usage) {
-        let node = format!("{QUOTA}{root}{STATS}");
+        let node = stats_of(root);
         if let Some(node) = self.nodes.get_mut(node.as_str()) {
             let before = node.record.usage().bytes;
             node.record.data = Some(Bytes::from(usage.text()));

@@ -18,8 +18,8 @@ fn random_scripts_show_the_same_on_the_embedded_store() -> Result<()> {
 }
 
 #[test]
-fn random_scripts_show_the_same_without_ttl_nodes() -> Result<()> {
-    let test = "random_scripts_show_the_same_without_ttl_nodes";
+fn random_scripts_show_the_same_with_plain_settings() -> Result<()> {
+    let test = "random_scripts_show_the_same_with_plain_settings";
     play(test, Store::Embedded, Against::Embedded, false, 41..61)
 }
 
@@ -39,13 +39,13 @@ fn play(
     test: &str,
     store: Store,
     against: Against,
-    ttl_nodes: bool,
+    extras: bool,
     seeds: std::ops::Range<u64>,
 ) -> Result<()> {
     if !can_run(test, Against::ZooKeeper.tools(), against)? {
         return Ok(());
     }
-    let pair = Pair::start(store, ttl_nodes)?;
+    let pair = Pair::start(store, extras)?;
     let mut runner = Runner::new(&pair);
     for seed in seeds.clone() {
         if let Some(finding) = runner.seed(seed, OPS)? {

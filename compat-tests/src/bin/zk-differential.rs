@@ -30,9 +30,9 @@ struct Cli {
     /// Where zkshim keeps its tree.
     #[arg(long, default_value = "embedded")]
     store: Store,
-    /// Leave TTL nodes off on both.
+    /// Leave TTL nodes and the enforcement of quotas off on both, as they are by default.
     #[arg(long)]
-    no_ttl_nodes: bool,
+    plain: bool,
     /// After how many findings to stop.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     findings: usize,
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<usize> {
     let pair = match cli.zookeeper {
         Some(zookeeper) => Pair::running(vec![zookeeper], cli.zkshim.clone()),
-        None => Pair::start(cli.store, !cli.no_ttl_nodes)?,
+        None => Pair::start(cli.store, !cli.plain)?,
     };
     let mut runner = Runner::new(&pair);
     let began = Instant::now();

@@ -52,6 +52,20 @@ const ODD_AUTH: [(&str, Option<&[u8]>); 7] = [
     ("ip", Some(b"10.0.0.1")),
 ];
 
+/// What limits nodes hold.
+const LIMITS: [&str; 6] = [
+    "count=4,bytes=30",
+    "count=-1,bytes=-1",
+    "count=-1,bytes=-1=;byteHardLimit=20;countHardLimit=5",
+    "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=4",
+    "count=2,bytes=9=;byteHardLimit=40;countHardLimit=-1",
+    "count=2",
+];
+
+/// The nodes that a quota is made of, seen from the root.
+const QUOTA_NODES: [&str; 4] =
+    ["/zookeeper_stats", "/zookeeper_limits", "/a/zookeeper_stats", "/a/zookeeper_limits"];
+
 struct Generator<'a> {
     chance: Chance,
     root: &'a str,
@@ -59,6 +73,7 @@ struct Generator<'a> {
     batch: usize,
     xid: i32,
     slots: Vec<Slot>,
+    has_quota: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -73,7 +88,8 @@ pub fn script(seed: u64, root: &str, requests: usize) -> Script {
     let mut chance = Chance::new(seed);
     let slots = vec![Slot::default(); chance.below(3) + 1];
     let script = Script { root: root.to_owned(), steps: Vec::new() };
-    let mut generator = Generator { chance, root, script, batch: 0, xid: 0, slots };
+    let mut generator =
+        Generator { chance, root, script, batch: 0, xid: 0, slots, has_quota: false };
     generator.begin();
     while generator.script.requests() < requests {
         generator.batch();
@@ -89,11 +105,33 @@ impl Generator<'_> {
             *state = Slot { connected: true, has_session: true };
         }
         self.batch += 1;
-        let acl = record().int(1).int(31).string("world").string("anyone").bytes();
-        let body = record().string(self.root).buffer(b"").raw(&acl).int(0);
-        let text = format!("create {}", self.root);
-        self.send(0, Request::new(op::CREATE, body, text));
+        self.create_open(self.root, "");
         self.batch += 1;
+        if self.chance.percent(25) {
+            let below = self.chance.pick(&["", "/a"]);
+            self.quota(below);
+        }
+    }
+
+    /// A quota on the root or below it: limits first, then the statistics. Not one in the other:
+    /// there the real server's figures depend on when each was made.
+    fn quota(&mut self, below: &str) {
+        self.has_quota = true;
+        let mut path = "/zookeeper/quota".to_owned();
+        let tree = format!("{}{below}", self.root);
+        for name in tree.split('/').skip(1).chain(["zookeeper_limits"]) {
+            path = format!("{path}/{name}");
+            let data = if name == "zookeeper_limits" { self.chance.pick(&LIMITS) } else { "" };
+            self.create_open(&path, data);
+        }
+        self.create_open(&path.replace("zookeeper_limits", "zookeeper_stats"), "count=0,bytes=0");
+        self.batch += 1;
+    }
+
+    fn create_open(&mut self, path: &str, data: &str) {
+        let acl = record().int(1).int(31).string("world").string("anyone").bytes();
+        let body = record().string(path).buffer(data.as_bytes()).raw(&acl).int(0);
+        self.send(0, Request::new(op::CREATE, body, format!("create {path} {data:?}")));
     }
 
     fn batch(&mut self) {
@@ -183,6 +221,8 @@ impl Generator<'_> {
 
     fn requests(&mut self, slot: usize) {
         let count = self.chance.weighted(&[(3, 1), (3, 2), (3, 4), (3, 8), (2, 16), (1, 30)]);
+        // The real server counts what is applied: what is pipelined may pass the limit together.
+        let count = if self.has_quota { 1 } else { count };
         // Auth and sasl are answered outside the queue, so they come first.
         if self.chance.percent(1) {
             let body = record().buffer(b"token");
@@ -233,10 +273,20 @@ impl Generator<'_> {
     }
 
     fn request(&mut self) -> Request {
-        let kind = self.chance.weighted(&KINDS);
+        let kind = match self.chance.weighted(&KINDS) {
+            // zkshim adds up what a multi makes before it compares with the limits.
+            op::MULTI if self.has_quota => op::CREATE,
+            kind => kind,
+        };
         let mut request = match kind {
             op::MULTI => multi(&mut self.chance, self.root),
             op::MULTI_READ => multi_read(&mut self.chance, self.root),
+            op::GET_DATA | op::EXISTS if self.chance.percent(15) => {
+                let node = self.chance.pick(&QUOTA_NODES);
+                let path = format!("/zookeeper/quota{}{node}", self.root);
+                let body = record().string(&path).flag(true);
+                return Request::new(kind, body, format!("{} {path} watch true", name(kind)));
+            }
             op::SET_WATCHES | op::SET_WATCHES2 => set_watches(&mut self.chance, self.root, kind),
             _ => {
                 let (body, text) = record_of(&mut self.chance, self.root, kind);

@@ -194,9 +194,10 @@ impl Player<'_> {
             self.sync(slot);
             return Ok(());
         };
-        // On the same server, the old connection goes whether the password is right or wrong.
-        self.until_closed(slot);
+        // On the same server, the old connection goes whether the password is right or wrong. That
+        // is not waited for: the real server forgets it if it is itself not a moment old.
         let slot = self.slot(slot);
+        slot.socket = None;
         if response.timeout_ms > 0 {
             (slot.socket, slot.session, slot.server) = (Some(socket), Some(response), server);
         }

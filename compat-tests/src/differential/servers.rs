@@ -43,14 +43,16 @@ impl Pair {
         Self { oracle, shim, _shims: Vec::new(), _etcd: None, _zookeeper: None }
     }
 
-    /// Starts both sides.
+    /// Starts both sides; with the extras, TTL nodes are served and hard quotas enforced.
     ///
     /// # Errors
     /// One of them does not start.
-    pub fn start(store: Store, ttl_nodes: bool) -> Result<Self> {
+    pub fn start(store: Store, extras: bool) -> Result<Self> {
+        let switch = if extras { "true" } else { "false" };
         let zookeeper = ZooKeeper::start_with(
             &ZooKeeperOptions::default()
-                .property("extendedTypesEnabled", if ttl_nodes { "true" } else { "false" })
+                .property("extendedTypesEnabled", switch)
+                .property("enforceQuota", switch)
                 .property("DigestAuthenticationProvider.superDigest", SUPER)
                 .jvm_argument(&format!("-Dznode.container.checkIntervalMs={CHECK_INTERVAL_MS}")),
         )?;
@@ -65,8 +67,8 @@ impl Pair {
             .flag("--super-digest", SUPER)
             .flag("--max-client-connections", "0")
             .flag("--container-check-interval-ms", CHECK_INTERVAL_MS);
-        if ttl_nodes {
-            options.flags.push("--ttl-nodes".to_owned());
+        if extras {
+            options.flags.extend(["--ttl-nodes".to_owned(), "--enforce-quota".to_owned()]);
         }
         let count = if store == Store::TwoOnEtcd { 2 } else { 1 };
         let shims = (0..count).map(|_| Zkshim::start(&options)).collect::<Result<Vec<Zkshim>>>()?;

@@ -222,7 +222,7 @@ mod tests {
                 outstanding: VecDeque::new(),
                 tally: Tally::new(),
             };
-            let meter = Meter::start(Duration::ZERO, Duration::from_millis(50), &[]);
+            let meter = Meter::start(Duration::ZERO, Duration::from_secs(1), &[]);
             worker.run(meter.window).await
         };
         tokio::select! {

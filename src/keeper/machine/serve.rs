@@ -111,7 +111,9 @@ impl Keeper {
             return;
         }
         let work = Work::Request(xid, operation);
-        local.queue.push_back(Pending::new(connection, identities, work));
+        let since = self.now.monotonic;
+        let pending = Pending { since, ..Pending::new(connection, identities, work) };
+        local.queue.push_back(pending);
         self.outstanding += 1;
         if !local.blocked {
             self.proceed(session);

@@ -119,10 +119,13 @@ impl Keeper {
             .map(|(session, _)| session)
             .collect();
         let mut waiting_for_lease = Vec::new();
+        let now = self.now.monotonic;
         for session in stuck {
             let Some(local) = self.locals.find(session) else { continue };
-            let is_ping =
-                |pending: &Pending| matches!(pending.work, Work::Request(_, Operation::Ping));
+            let is_ping = |pending: &Pending| {
+                matches!(pending.work, Work::Request(_, Operation::Ping))
+                    && now.saturating_sub(pending.since) >= HEARTBEAT
+            };
             if local.queue.front().is_some_and(|head| matches!(head.work, Work::Attach { .. })) {
                 waiting_for_lease.push(local.lease);
             }

@@ -56,12 +56,14 @@ pub struct Pending {
     pub work: Work,
     /// How often in a row its plan had become wrong.
     pub conflicts: u32,
+    /// Since when a client waits for it.
+    pub since: Duration,
 }
 
 impl Pending {
     /// Something that came just now.
     pub fn new(connection: ConnectionId, identities: Arc<[Identity]>, work: Work) -> Self {
-        Self { connection, identities, work, conflicts: 0 }
+        Self { connection, identities, work, conflicts: 0, since: Duration::ZERO }
     }
 }
 

@@ -229,7 +229,13 @@ impl Keeper {
                         self.close(connection);
                     }
                 }
-                Some(_) => {}
+                Some(record) => {
+                    // A move that nobody waits for any more has taken effect all the same: what
+                    // its client said to the owner before is not known here.
+                    if !record.value.closing {
+                        self.locals.touch(session, self.now.monotonic);
+                    }
+                }
             }
         }
     }

@@ -130,6 +130,12 @@ impl Keeper {
             let Some(head) = local.queue.front() else { return };
             let needs = match &head.work {
                 Work::Request(_, operation) => turn(operation),
+                Work::Attach { .. } if !self.connections.contains_key(&head.connection) => {
+                    // Its client may be served elsewhere by now, and is not to be taken from there.
+                    local.queue.pop_front();
+                    self.outstanding -= 1;
+                    continue;
+                }
                 Work::Attach { .. } => {
                     if !self.lease_is_ready(session) {
                         return;

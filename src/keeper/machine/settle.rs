@@ -59,6 +59,8 @@ impl Keeper {
                 if batch.writes_anything {
                     self.unknown.insert(token, now + UNKNOWN_FOR);
                 } else {
+                    // It may be sent again, but not as fast as a store that is away can refuse.
+                    self.hold_until = now + HOLD_AFTER_REFUSAL;
                     self.plan_again(token, true);
                 }
             }

@@ -3,12 +3,14 @@
 use crate::keeper::batch::{BatchNumber, Limits};
 use crate::keeper::batch::{Builder, Claims, Full, Shape};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
+use crate::keeper::machine::serve::{Turn, turn};
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
 use crate::keeper::replica::Replica;
 use crate::keeper::request::{Operation, SessionId};
 use crate::keeper::sessions::{Local, Pending, Stay, Work};
+use crate::keeper::time::Now;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use crate::keeper::zxid::Revision;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -110,16 +112,9 @@ impl Keeper {
         let mut never_fits = Vec::new();
         let mut again = Vec::new();
         let mut full = false;
-        let mut desk = Desk {
-            overlay: Overlay::new(&self.replica.tree),
-            replica: &self.replica,
-            settings: &self.settings,
-            claims: &self.claims,
-            limits: self.limits,
-            claims_seen: &self.claims_seen,
-            now: self.now.monotonic,
-            unix_ms: self.now.unix_ms,
-        };
+        let (replica, settings) = (&self.replica, &self.settings);
+        let claims = (&self.claims, &self.claims_seen);
+        let mut desk = Desk::new(replica, settings, claims, self.limits, self.now);
         while let Some(session) = self.ready.pop_front() {
             let Some(stay) = self.locals.stay(session) else { continue };
             let Some(local) = self.locals.find_stay(stay) else { continue };
@@ -183,16 +178,9 @@ impl Keeper {
         }
         let mut builder = Builder::new(Shape::Nested, self.limits);
         let mut revokes = Vec::new();
-        let mut desk = Desk {
-            overlay: Overlay::new(&self.replica.tree),
-            replica: &self.replica,
-            settings: &self.settings,
-            claims: &self.claims,
-            limits: self.limits,
-            claims_seen: &self.claims_seen,
-            now: self.now.monotonic,
-            unix_ms: self.now.unix_ms,
-        };
+        let (replica, settings) = (&self.replica, &self.settings);
+        let claims = (&self.claims, &self.claims_seen);
+        let mut desk = Desk::new(replica, settings, claims, self.limits, self.now);
         for _ in 0..self.internal.len() {
             let Some(internal) = self.internal.pop_front() else { break };
             if let Internal::Revoke(session) = internal {
@@ -221,6 +209,27 @@ impl Keeper {
             self.revoke(session, lease);
         }
         self.send_built(builder, lease)
+    }
+}
+
+impl<'d, 't> Desk<'d, 't> {
+    fn new(
+        replica: &'t Replica,
+        settings: &'d Settings,
+        (claims, claims_seen): (&'d Claims, &'d FxHashMap<(Slot, ShimId), Duration>),
+        limits: Limits,
+        now: Now,
+    ) -> Self {
+        Self {
+            overlay: Overlay::new(&replica.tree),
+            replica,
+            settings,
+            claims,
+            limits,
+            claims_seen,
+            now: now.monotonic,
+            unix_ms: now.unix_ms,
+        }
     }
 }
 
@@ -405,15 +414,7 @@ fn is_write(work: &Work) -> bool {
     match work {
         Work::Open | Work::Expire => true,
         Work::Attach { rewrite } => *rewrite,
-        Work::Request(_, operation) => matches!(
-            operation,
-            Operation::Create(_)
-                | Operation::Delete(_)
-                | Operation::SetData(_)
-                | Operation::SetAcl(_)
-                | Operation::Multi(_)
-                | Operation::CloseSession
-        ),
+        Work::Request(_, operation) => turn(operation) == Turn::Write,
     }
 }
 

@@ -16,7 +16,8 @@ use crate::keeper::zxid::Zxid;
 use std::sync::Arc;
 
 /// What kind of turn an operation needs.
-enum Turn {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
     /// The tree, or less, is enough.
     Read,
     /// A place in etcd's history.
@@ -25,7 +26,8 @@ enum Turn {
     Sync,
 }
 
-fn turn(operation: &Operation) -> Turn {
+/// What kind of turn a request needs; the one list of them.
+pub(super) fn turn(operation: &Operation) -> Turn {
     match operation {
         Operation::Create(_)
         | Operation::Delete(_)

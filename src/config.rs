@@ -142,6 +142,11 @@ pub struct ServeArgs {
     )]
     pub container_check_interval_ms: u64,
 
+    /// Threads that serve clients [default: half of the processors, at least 1]. A second thread
+    /// makes each hand-over dearer, so that more is only better with many busy clients.
+    #[arg(long, env = "ZKSHIM_WORKER_THREADS", value_name = "COUNT")]
+    pub worker_threads: Option<usize>,
+
     /// How a line of the log on standard error looks.
     #[arg(long, env = "ZKSHIM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
@@ -165,6 +170,8 @@ pub struct Config {
     pub server: server::Options,
     /// For the log.
     pub telemetry: telemetry::Options,
+    /// Threads that serve clients.
+    pub worker_threads: usize,
 }
 
 /// A flag whose value makes no sense: one sentence for whoever typed it.
@@ -230,8 +237,19 @@ impl Config {
                 format: args.log_format,
                 level: args.log_level.clone(),
             },
+            worker_threads: within(
+                "--worker-threads",
+                args.worker_threads.unwrap_or_else(half_of_the_processors),
+                1,
+                1024,
+            )?,
         })
     }
+}
+
+/// The others are for the store, and for the system's part of the clients' connections.
+fn half_of_the_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2))
 }
 
 fn within<T>(flag: &str, value: T, min: T, max: T) -> Result<T, ConfigError>

@@ -7,6 +7,7 @@ use clap::Parser;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::net::TcpListener;
+use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
         }
     };
     telemetry::start(&config.telemetry);
-    match serve(config) {
+    let served = runtime(config.worker_threads).and_then(|runtime| runtime.block_on(serve(config)));
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -51,7 +53,15 @@ fn seed() -> anyhow::Result<[u8; 32]> {
     Ok(seed)
 }
 
-#[tokio::main]
+/// One thread needs no scheduler that moves tasks between threads.
+fn runtime(worker_threads: usize) -> anyhow::Result<Runtime> {
+    let mut builder = match worker_threads {
+        1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    builder.worker_threads(worker_threads).enable_all().build().context("start threads")
+}
+
 async fn serve(config: Config) -> anyhow::Result<()> {
     let stopping = CancellationToken::new();
     stop_on_signal(stopping.clone())?;

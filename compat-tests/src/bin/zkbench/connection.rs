@@ -126,6 +126,11 @@ impl Connection {
 
     /// Waits for the next watch event and returns its path.
     pub(crate) async fn event(&mut self) -> Result<String> {
+        timeout(PATIENCE, self.event_patiently()).await.context("watch event")?
+    }
+
+    /// Waits for the next watch event, as long as it takes, and returns its path.
+    pub(crate) async fn event_patiently(&mut self) -> Result<String> {
         if !self.events.is_empty() {
             return Ok(self.events.remove(0));
         }
@@ -133,7 +138,7 @@ impl Connection {
             match self.poll_message()? {
                 Some(Message::Event { path }) => return Ok(path),
                 Some(Message::Reply(reply)) => bail!("unasked reply {reply:?}"),
-                None => self.fill().await.context("watch event")?,
+                None => self.fill_patiently().await.context("watch event")?,
             }
         }
     }

@@ -43,6 +43,8 @@ pub(crate) enum Op<'a> {
     GetChildren { path: &'a str },
     /// `GetChildren2Request`, without a watch.
     GetChildren2 { path: &'a str },
+    /// `SyncRequest`.
+    Sync { path: &'a str },
     /// A ping: its xid is always -2.
     Ping,
     /// Ends the session.
@@ -59,6 +61,7 @@ impl Op<'_> {
             Self::GetData { .. } => 4,
             Self::SetData { .. } => 5,
             Self::GetChildren { .. } => 8,
+            Self::Sync { .. } => 9,
             Self::Ping => 11,
             Self::GetChildren2 { .. } => 12,
             Self::CloseSession => -11,
@@ -108,6 +111,7 @@ impl Op<'_> {
                 put_buffer(out, path.as_bytes());
                 out.put_u8(0);
             }
+            Self::Sync { path } => put_buffer(out, path.as_bytes()),
             Self::Ping | Self::CloseSession => {}
         }
     }

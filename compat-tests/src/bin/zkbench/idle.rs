@@ -13,21 +13,13 @@ use crate::frames::Op;
 use crate::measure::{Meter, Tally, Window};
 use crate::workload::{Plan, join_all};
 
-/// Sessions that are started at the same time.
-const STARTS_AT_ONCE: usize = 64;
-
 /// Keeps as many idle sessions as the plan has connections.
 pub(crate) async fn measure(plan: &Plan) -> Result<(Meter, Tally)> {
     let (tell, mut told) = unbounded_channel();
     let (open, opened) = watch::channel(None);
     let mut running = JoinSet::new();
     while running.len() < plan.connections {
-        let mut setup = JoinSet::new();
-        for _ in 0..STARTS_AT_ONCE.min(plan.connections - running.len()) {
-            let plan = plan.clone();
-            setup.spawn(async move { plan.connect().await });
-        }
-        for own in join_all(setup).await.context("start sessions")? {
+        for own in plan.connect_some(running.len()).await.context("start sessions")? {
             // Spread, so that no burst is measured.
             let share = running.len() as f64 / plan.connections as f64;
             // It pings from now on: all the others may take longer to start than it would live.

@@ -24,11 +24,12 @@ pub(crate) async fn measure(plan: &Plan) -> Result<(Meter, Tally)> {
     control.close().await?;
     let held = Arc::new(AtomicBool::new(false));
     let mut setup = JoinSet::new();
-    for _ in 0..plan.connections {
+    for index in 0..plan.connections {
         let (plan, parent, held) = (plan.clone(), parent.clone(), Arc::clone(&held));
-        setup.spawn(
-            async move { Ok(Contender { connection: plan.connect().await?, parent, held }) },
-        );
+        setup.spawn(async move {
+            let connection = plan.connect_to(index).await?;
+            Ok(Contender { connection, parent, held })
+        });
     }
     let contenders = join_all(setup).await?;
     let meter = plan.start();

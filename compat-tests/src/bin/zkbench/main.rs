@@ -1,6 +1,7 @@
 //! `zkbench`: a load generator for any server that speaks ZooKeeper's client protocol.
 //! It checks every answer: a wrong one ends the run with a message and exit code 1.
 
+mod bare_etcd;
 mod connection;
 mod frames;
 mod idle;
@@ -48,9 +49,12 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Server to measure
-    #[arg(long, value_name = "HOST:PORT")]
-    addr: String,
+    /// Server to measure; connections are spread over several separated by commas
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
+    addr: Vec<String>,
+    /// The server is an etcd: send it one txn for each set or create, over one connection
+    #[arg(long)]
+    etcd: bool,
     /// What to measure, several separated by commas
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     workload: Vec<Workload>,
@@ -108,6 +112,9 @@ struct ReportArgs {
     /// Server that the others are compared with
     #[arg(long, default_value = "ZooKeeper", value_name = "LABEL")]
     reference: String,
+    /// Two servers to compare in a table of their own, the first by the second; may be repeated
+    #[arg(long = "beside", value_name = "LABEL=LABEL")]
+    pairs: Vec<report::Pair>,
 }
 
 fn main() -> ExitCode {
@@ -126,8 +133,7 @@ fn main() -> ExitCode {
 
 impl RunArgs {
     fn run(self) -> Result<()> {
-        let mut resolved = self.addr.to_socket_addrs().context("resolve the server's address")?;
-        let addr = resolved.next().context("the server's name has no address")?;
+        let addrs = self.addr.iter().map(|addr| resolve(addr)).collect::<Result<Vec<_>>>()?;
         let mut builder = if self.threads > 1 {
             runtime::Builder::new_multi_thread()
         } else {
@@ -135,7 +141,7 @@ impl RunArgs {
         };
         let runtime = builder.worker_threads(self.threads.max(1)).enable_all().build()?;
         print!("{}", table::header());
-        for plan in self.plans(addr) {
+        for plan in self.plans(&addrs) {
             let name = plan.workload.name();
             let figures = runtime.block_on(plan.carry_out());
             let figures = figures.with_context(|| {
@@ -154,7 +160,7 @@ impl RunArgs {
         Ok(())
     }
 
-    fn plans(&self, addr: SocketAddr) -> Vec<Plan> {
+    fn plans(&self, addrs: &[SocketAddr]) -> Vec<Plan> {
         let mut processes = self.pids.clone();
         processes.push(Process::own());
         let mut plans = Vec::new();
@@ -164,7 +170,8 @@ impl RunArgs {
             let in_flights = if pipelined { &self.in_flight[..] } else { &single };
             for &connections in &self.connections {
                 plans.extend(in_flights.iter().map(|&in_flight| Plan {
-                    addr,
+                    addrs: addrs.to_vec(),
+                    etcd: self.etcd,
                     session_timeout_ms: self.session_timeout_ms,
                     workload,
                     root: self.root.clone(),
@@ -202,13 +209,18 @@ impl ReportArgs {
         };
         let results = report::parse(&read(&self.results)?)?;
         let conditions = self.conditions.as_deref().map(read).transpose()?.unwrap_or_default();
-        let page = report::page(&conditions, &results, &self.reference)?;
+        let page = report::page(&conditions, &results, &self.reference, &self.pairs)?;
         match &self.out {
             None => print!("{page}"),
             Some(path) => fs::write(path, page).with_context(|| format!("write {path:?}"))?,
         }
         Ok(())
     }
+}
+
+fn resolve(addr: &str) -> Result<SocketAddr> {
+    let mut resolved = addr.to_socket_addrs().with_context(|| format!("resolve {addr}"))?;
+    resolved.next().with_context(|| format!("{addr} has no address"))
 }
 
 fn append(path: &Path, line: &str) -> Result<()> {

@@ -97,15 +97,26 @@ struct Worker {
 
 impl Worker {
     async fn prepare(plan: &Plan, index: usize) -> Result<Self> {
-        let mut connection = plan.connect().await?;
-        let own = matches!(plan.workload, Workload::Set | Workload::Mixed) && !plan.same;
-        let path = if own { plan.path(&format!("own-{index:05}")) } else { plan.path("shared") };
-        if own {
+        let mut connection = plan.connect_to(index).await?;
+        let own = match plan.workload {
+            _ if plan.same => 0,
+            Workload::Set | Workload::Mixed => plan.in_flight,
+            Workload::SetOwn => 1,
+            _ => 0,
+        };
+        let mut paths = Vec::new();
+        for slot in 0..own {
+            let path = plan.path(&format!("own-{index:05}-{slot:03}"));
             znodes::create(&mut connection, &path).await?;
+            paths.push(path);
+        }
+        let sole_writer = own > 0;
+        if !sole_writer {
+            paths.push(plan.path("shared"));
         }
         Ok(Self {
             connection,
-            source: Source::new(plan.workload, path, index, own),
+            source: Source::new(plan.workload, paths, index, sole_writer),
             in_flight: plan.in_flight,
             pace: Pace { open: None },
             outstanding: VecDeque::with_capacity(plan.in_flight),
@@ -216,7 +227,7 @@ mod tests {
         let run = async {
             let worker = Worker {
                 connection: Connection::open(addr, 4000).await?,
-                source: Source::new(Workload::Exists, "/a".into(), 0, false),
+                source: Source::new(Workload::Exists, vec!["/a".into()], 0, false),
                 in_flight: 3,
                 pace: Pace { open: None },
                 outstanding: VecDeque::new(),

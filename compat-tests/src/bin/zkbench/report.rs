@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 
@@ -34,14 +35,35 @@ pub(crate) fn parse(results: &str) -> Result<Vec<Measurement>> {
     parsed.collect()
 }
 
-/// The whole page: the conditions, an overview of ratios, a table a workload.
-pub(crate) fn page(conditions: &str, results: &[Measurement], reference: &str) -> Result<String> {
+/// Two servers that a table of its own compares: the first in terms of the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair(String, String);
+
+impl FromStr for Pair {
+    type Err = anyhow::Error;
+
+    fn from_str(typed: &str) -> Result<Self> {
+        let (ours, theirs) = typed.split_once('=').context("want LABEL=LABEL")?;
+        Ok(Self(ours.into(), theirs.into()))
+    }
+}
+
+/// The whole page: the conditions, an overview of ratios, a table a pair and a workload.
+pub(crate) fn page(
+    conditions: &str,
+    results: &[Measurement],
+    reference: &str,
+    pairs: &[Pair],
+) -> Result<String> {
     let known = results.iter().any(|measurement| measurement.target == reference);
     ensure!(known, "the results say nothing about {reference}");
     let comparisons = arrange(results);
     let mut page = conditions.trim_end().to_owned();
     page.push('\n');
     page.push_str(&overview(&comparisons, reference));
+    for pair in pairs {
+        page.push_str(&beside(&comparisons, pair));
+    }
     let mut workload = "";
     for comparison in &comparisons {
         if workload != comparison.case.workload {
@@ -109,13 +131,20 @@ impl<'a> Comparison<'a> {
     }
 }
 
-fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
-    let mut others: Vec<&str> = Vec::new();
+/// The servers that did at least half of what the reference did, in order.
+fn main_servers<'a>(comparisons: &[Comparison<'a>], reference: &str) -> Vec<&'a str> {
+    let did = |name: &str| comparisons.iter().filter(|case| case.server(name).is_some()).count();
+    let mut names: Vec<&str> = Vec::new();
     for (name, _) in comparisons.iter().flat_map(|comparison| &comparison.servers) {
-        if *name != reference && !others.contains(name) {
-            others.push(name);
+        if *name != reference && !names.contains(name) && 2 * did(name) >= did(reference) {
+            names.push(name);
         }
     }
+    names
+}
+
+fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
+    let others = main_servers(comparisons, reference);
     if others.is_empty() {
         return String::new();
     }
@@ -127,10 +156,13 @@ fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
     table.push_str(&format!("|---|---|{}\n", "---:|".repeat(3 * others.len())));
     for comparison in comparisons {
         let (case, against) = (&comparison.case, comparison.server(reference));
+        if !others.iter().any(|name| comparison.server(name).is_some()) {
+            continue;
+        }
         write!(table, "| {} | {} |", case.workload, case.load()).expect("a string takes all");
         for name in &others {
             let pair = comparison.server(name).zip(against);
-            let cell = |of: fn(&Figures) -> Option<f64>| {
+            let cell = |of: Figure| {
                 pair.map_or_else(String::new, |(rounds, against)| ratio(rounds, against, of))
             };
             let cells = [cell(ops), cell(p50), cell(cpu)].join(" | ");
@@ -141,16 +173,37 @@ fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
     table
 }
 
+/// The ratios of two servers, for what both did.
+fn beside(comparisons: &[Comparison<'_>], Pair(ours, theirs): &Pair) -> String {
+    let mut rows = String::new();
+    for comparison in comparisons {
+        let both = comparison.server(ours).zip(comparison.server(theirs));
+        let Some((rounds, against)) = both else { continue };
+        let cells = [ops as Figure, p50, p99, cpu].map(|of| ratio(rounds, against, of));
+        let (case, cells) = (&comparison.case, cells.join(" | "));
+        rows.push_str(&format!("| {} | {} | {cells} |\n", case.workload, case.load()));
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "\n## Ratios: {ours} to {theirs}\n\n\
+         | workload | load | ops/s | p50 | p99 | CPU |\n|---|---|---:|---:|---:|---:|\n{rows}"
+    )
+}
+
 const TABLE_HEAD: &str = "\
 | connections × in flight | server | ops/s | ratio | p50 ms | p99 ms | CPU µs/op | ratio | of which |
 |---|---|---:|---:|---:|---:|---:|---:|---|
 ";
 
+type Figure = fn(&Figures) -> Option<f64>;
+
 type Rounds<'a> = BTreeMap<u32, &'a Figures>;
 
 fn row(case: &Case, name: &str, rounds: &Rounds<'_>, against: Option<&Rounds<'_>>) -> String {
     let ratio = |of| against.map_or_else(|| "1".into(), |against| ratio(rounds, against, of));
-    let shown = |of: fn(&Figures) -> Option<f64>, digits: usize| {
+    let shown = |of: Figure, digits: usize| {
         let values = rounds.values().filter_map(|figures| of(figures)).collect();
         median(values).map_or_else(String::new, |value| format!("{value:.digits$}"))
     };
@@ -200,7 +253,7 @@ fn cpu(figures: &Figures) -> Option<f64> {
 }
 
 /// Median of the ratios within each round that both have, with two digits.
-fn ratio(rounds: &Rounds<'_>, against: &Rounds<'_>, of: fn(&Figures) -> Option<f64>) -> String {
+fn ratio(rounds: &Rounds<'_>, against: &Rounds<'_>, of: Figure) -> String {
     let pairs = rounds.iter().filter_map(|(round, figures)| {
         let (ours, theirs) = (of(figures)?, of(against.get(round)?)?);
         (theirs > 0.0).then(|| ours / theirs)
@@ -256,7 +309,8 @@ mod tests {
             measured("ZooKeeper", 2, 1000.0, &[("zookeeper", 40.0)]),
             measured("zkshim", 2, 2000.0, &[("etcd", 25.0), ("zkshim", 15.0)]),
         ];
-        let page = page("# Title\n", &results, "ZooKeeper").expect("complete results");
+        let pair = "ZooKeeper=zkshim".parse().expect("it has both");
+        let page = page("# Title\n", &results, "ZooKeeper", &[pair]).expect("complete results");
         let overview = "| set | 8 × 4 | 2.00 | 1.00 | 0.75 |";
         assert!(page.contains(overview), "{page}");
         let reference = "| 8 × 4 | ZooKeeper | 550 | 1 | 1.000 | 2.000 | 40.0 | 1 |  |";
@@ -264,6 +318,9 @@ mod tests {
         let ours = "| 8 × 4 | zkshim | 1100 | 2.00 | 1.000 | 2.000 | 30.0 | 0.75 | \
                     etcd 20.0, zkshim 10.0 |";
         assert!(page.contains(ours), "{page}");
+        let pair = "## Ratios: ZooKeeper to zkshim";
+        assert!(page.contains(pair), "{page}");
+        assert!(page.contains("| set | 8 × 4 | 0.50 | 1.00 | 1.00 | 1.50 |"), "{page}");
     }
 
     #[test]
@@ -285,6 +342,6 @@ mod tests {
     #[test]
     fn a_missing_reference_is_an_error() {
         let results = [measured("zkshim", 1, 1.0, &[])];
-        assert!(page("", &results, "ZooKeeper").is_err());
+        assert!(page("", &results, "ZooKeeper", &[]).is_err());
     }
 }

@@ -22,30 +22,36 @@ const DATA_BYTES: i32 = DATA.len() as i32;
 #[derive(Debug)]
 pub(crate) struct Source {
     workload: Workload,
-    /// The znode to use, or the one to create under.
-    path: String,
+    /// The znodes to use in turn; the first is the one to create under.
+    znodes: Vec<Znode>,
     /// Tells the connections' creates apart.
     index: usize,
-    /// Whether nobody else sets the znode, so that its version is known.
+    /// Whether nobody else sets the znodes, so that their versions are known.
     sole_writer: bool,
     sent: u64,
-    version_sent: i32,
-    version_seen: i32,
     /// What was created, for the clean-up.
     pub(crate) created: Vec<String>,
+}
+
+/// A znode that is read or set.
+#[derive(Debug)]
+struct Znode {
+    path: String,
+    version_sent: i32,
+    version_seen: i32,
 }
 
 /// What the reply to a request must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// The standard data; the version, if it is known.
-    Data { version: Option<i32> },
+    /// The standard data of the znode with this index; the version, if it is known.
+    Data { znode: usize, version: Option<i32> },
     /// A `Stat` that belongs to the standard data.
     Exists,
     /// All the children.
     Children,
-    /// The `Stat` after a `setData`; the version, if it is known.
-    Set { version: Option<i32> },
+    /// The `Stat` after a `setData` of the znode with this index; the version, if it is known.
+    Set { znode: usize, version: Option<i32> },
     /// The path of the create with this number.
     Created { number: u64 },
     /// A path with a sequence number higher than the one before.
@@ -53,32 +59,32 @@ pub(crate) enum Expect {
 }
 
 impl Source {
-    /// The requests of the connection with this index.
-    pub(crate) fn new(workload: Workload, path: String, index: usize, sole_writer: bool) -> Self {
-        Self {
-            workload,
-            path,
-            index,
-            sole_writer,
-            sent: 0,
-            version_sent: 0,
-            version_seen: 0,
-            created: Vec::new(),
-        }
+    /// The requests of the connection with this index, on at least one znode.
+    pub(crate) fn new(
+        workload: Workload,
+        paths: Vec<String>,
+        index: usize,
+        sole_writer: bool,
+    ) -> Self {
+        let znode = |path| Znode { path, version_sent: 0, version_seen: 0 };
+        let znodes = paths.into_iter().map(znode).collect();
+        Self { workload, znodes, index, sole_writer, sent: 0, created: Vec::new() }
     }
 
     /// Queues the next request.
     pub(crate) fn queue(&mut self, connection: &mut Connection) -> (i32, Expect) {
         let number = self.sent;
         self.sent += 1;
-        let path = self.path.as_str();
+        let path = self.path();
         match self.workload {
             Workload::Exists => {
                 (connection.queue(Op::Exists { path, watch: false }), Expect::Exists)
             }
             Workload::Children => (connection.queue(Op::GetChildren { path }), Expect::Children),
-            Workload::Set => self.queue_set(connection),
-            Workload::Mixed if number.is_multiple_of(MIXED_PERIOD) => self.queue_set(connection),
+            Workload::Set | Workload::SetOwn => self.queue_set(connection, number),
+            Workload::Mixed if number.is_multiple_of(MIXED_PERIOD) => {
+                self.queue_set(connection, number / MIXED_PERIOD)
+            }
             Workload::Create => {
                 let path = self.numbered(number);
                 let op = Op::Create { path: &path, data: &DATA, mode: CreateMode::Persistent };
@@ -91,26 +97,39 @@ impl Source {
                 (connection.queue(op), Expect::Sequential)
             }
             _ => {
-                let expect = Expect::Data { version: self.known_version() };
+                let znode = self.turn(number);
+                let expect = Expect::Data { znode, version: self.known_version(znode) };
+                let path = &self.znodes[znode].path;
                 (connection.queue(Op::GetData { path, watch: false }), expect)
             }
         }
     }
 
-    fn queue_set(&mut self, connection: &mut Connection) -> (i32, Expect) {
-        let xid = connection.queue(Op::SetData { path: &self.path, data: &DATA });
-        self.version_sent += 1;
-        (xid, Expect::Set { version: self.known_version() })
+    fn queue_set(&mut self, connection: &mut Connection, number: u64) -> (i32, Expect) {
+        let znode = self.turn(number);
+        let xid = connection.queue(Op::SetData { path: &self.znodes[znode].path, data: &DATA });
+        self.znodes[znode].version_sent += 1;
+        (xid, Expect::Set { znode, version: self.known_version(znode) })
+    }
+
+    /// The znode whose turn it is.
+    fn turn(&self, number: u64) -> usize {
+        (number % self.znodes.len() as u64) as usize
+    }
+
+    /// The znode to create under.
+    fn path(&self) -> &str {
+        &self.znodes[0].path
     }
 
     /// The version that all requests sent so far lead to.
-    fn known_version(&self) -> Option<i32> {
+    fn known_version(&self, znode: usize) -> Option<i32> {
         let known = self.sole_writer || self.workload == Workload::Get;
-        known.then_some(self.version_sent)
+        known.then_some(self.znodes[znode].version_sent)
     }
 
     fn numbered(&self, number: u64) -> String {
-        format!("{}/n-{:03}-{number:08}", self.path, self.index)
+        format!("{}/n-{:03}-{number:08}", self.path(), self.index)
     }
 
     /// Holds a reply against what it must be.
@@ -118,12 +137,13 @@ impl Source {
         ensure!(reply.err == 0, "error code {}", reply.err);
         let mut reader = Reader::new(&reply.body);
         match expect {
-            Expect::Data { version } => {
+            Expect::Data { znode, version } => {
                 let data = reader.buffer()?.context("null data")?;
                 ensure!(data == DATA, "wrong data of {} bytes", data.len());
                 let stat = reader.stat()?;
-                ensure!(stat.version >= self.version_seen, "version fell to {}", stat.version);
-                self.version_seen = stat.version;
+                let seen = &mut self.znodes[znode].version_seen;
+                ensure!(stat.version >= *seen, "version fell to {}", stat.version);
+                *seen = stat.version;
                 check_stat(stat, version.unwrap_or(stat.version))?;
             }
             Expect::Exists => check_stat(reader.stat()?, 0)?,
@@ -131,10 +151,11 @@ impl Source {
                 let count = reader.count_strings(CHILD_PREFIX)?;
                 ensure!(count == CHILDREN, "{count} children instead of {CHILDREN}");
             }
-            Expect::Set { version } => {
+            Expect::Set { znode, version } => {
                 let stat = reader.stat()?;
-                ensure!(stat.version > self.version_seen, "version fell to {}", stat.version);
-                self.version_seen = stat.version;
+                let seen = &mut self.znodes[znode].version_seen;
+                ensure!(stat.version > *seen, "version fell to {}", stat.version);
+                *seen = stat.version;
                 check_stat(stat, version.unwrap_or(stat.version))?;
             }
             Expect::Created { number } => {
@@ -144,7 +165,7 @@ impl Source {
             }
             Expect::Sequential => {
                 let path = reader.string()?;
-                check_sequence(&path, &self.path, self.created.last())?;
+                check_sequence(&path, self.path(), self.created.last())?;
                 self.created.push(path);
             }
         }
@@ -176,7 +197,7 @@ mod tests {
     use super::*;
 
     fn source(workload: Workload) -> Source {
-        Source::new(workload, "/p".into(), 1, true)
+        Source::new(workload, vec!["/p".into(), "/q".into()], 1, true)
     }
 
     fn reply(body: impl FnOnce(&mut BytesMut)) -> Reply {
@@ -203,10 +224,10 @@ mod tests {
             })
         };
         let mut get = source(Workload::Get);
-        assert!(get.check(Expect::Data { version: Some(3) }, &body(3)).is_ok());
-        assert!(get.check(Expect::Data { version: Some(4) }, &body(3)).is_err());
-        assert!(get.check(Expect::Data { version: None }, &body(4)).is_ok());
-        assert!(get.check(Expect::Data { version: None }, &body(3)).is_err());
+        assert!(get.check(Expect::Data { znode: 0, version: Some(3) }, &body(3)).is_ok());
+        assert!(get.check(Expect::Data { znode: 0, version: Some(4) }, &body(3)).is_err());
+        assert!(get.check(Expect::Data { znode: 0, version: None }, &body(4)).is_ok());
+        assert!(get.check(Expect::Data { znode: 0, version: None }, &body(3)).is_err());
     }
 
     #[test]
@@ -219,10 +240,12 @@ mod tests {
     #[test]
     fn versions_must_rise_even_where_others_write() {
         let mut set = source(Workload::Set);
-        let expect = Expect::Set { version: None };
+        let expect = Expect::Set { znode: 0, version: None };
         assert!(set.check(expect, &reply(|out| put_stat(out, 4, 100))).is_ok());
         assert!(set.check(expect, &reply(|out| put_stat(out, 4, 100))).is_err());
         assert!(set.check(expect, &reply(|out| put_stat(out, 9, 100))).is_ok());
+        let other = Expect::Set { znode: 1, version: None };
+        assert!(set.check(other, &reply(|out| put_stat(out, 1, 100))).is_ok());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::connection::{Connection, PATIENCE};
 use crate::frames::{Op, Reader};
 use crate::measure::{Meter, Tally, Window};
-use crate::workload::{Plan, join_all};
+use crate::workload::Plan;
 use crate::znodes::{self, DATA};
 
 /// What a watcher tells the one who sets the data.
@@ -27,14 +27,13 @@ pub(crate) async fn measure(plan: &Plan) -> Result<(Meter, Tally)> {
     let mut setter = plan.connect().await?;
     let path = plan.path("watched");
     znodes::create(&mut setter, &path).await?;
-    let mut setup = JoinSet::new();
-    for _ in 0..plan.connections {
-        let plan = plan.clone();
-        setup.spawn(async move { plan.connect().await });
+    let mut connections = Vec::new();
+    while connections.len() < plan.connections {
+        connections.extend(plan.connect_some(connections.len()).await?);
     }
     let (tell, told) = unbounded_channel();
     let mut watchers = JoinSet::new();
-    for connection in join_all(setup).await? {
+    for connection in connections {
         watchers.spawn(watch(connection, path.clone(), tell.clone()));
     }
     drop(tell);
@@ -63,7 +62,8 @@ async fn watch(mut own: Connection, path: String, tell: UnboundedSender<Told>) -
         if tell.send(Told::Armed(version)).is_err() {
             return own.close().await;
         }
-        let fired = own.event().await?;
+        // Whoever sets the data knows when an event is missing.
+        let fired = own.event_patiently().await?;
         ensure!(fired == path, "event for {fired}");
         if tell.send(Told::Fired(Instant::now())).is_err() {
             return own.close().await;

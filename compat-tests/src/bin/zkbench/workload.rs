@@ -8,9 +8,10 @@ use clap::ValueEnum;
 use tokio::task::JoinSet;
 
 use crate::connection::Connection;
+use crate::frames::Op;
 use crate::measure::{Figures, Meter, Tally};
 use crate::processes::Process;
-use crate::{idle, lock, pipeline, session, watch, znodes};
+use crate::{bare_etcd, idle, lock, pipeline, session, watch, znodes};
 
 /// What to do to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -21,13 +22,16 @@ pub(crate) enum Workload {
     Exists,
     /// getChildren of 100
     Children,
-    /// setData of 100 bytes, each connection on its own znode (or see --same)
+    /// setData of 100 bytes, each connection in turn on as many znodes of its own as it has
+    /// requests in flight (or see --same)
     Set,
+    /// the same, each connection on one znode of its own
+    SetOwn,
     /// create of persistent znodes under one parent
     Create,
     /// create of ephemeral-sequential znodes under one parent
     Eseq,
-    /// nine getData to one setData, each connection on its own znode
+    /// nine getData to one setData, on znodes as those of set
     Mixed,
     /// short sessions: TCP connect, start, getChildren2, getData, closeSession
     Session,
@@ -56,8 +60,10 @@ impl Workload {
 /// Everything that one measurement needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The server.
-    pub(crate) addr: SocketAddr,
+    /// The servers; connections are spread over them.
+    pub(crate) addrs: Vec<SocketAddr>,
+    /// Whether the server is an etcd, to be sent a txn an operation.
+    pub(crate) etcd: bool,
     /// The timeout that every session asks for.
     pub(crate) session_timeout_ms: i32,
     /// What to do.
@@ -83,6 +89,10 @@ pub(crate) struct Plan {
 impl Plan {
     /// Makes the znodes, measures, and removes the znodes.
     pub(crate) async fn carry_out(&self) -> Result<Figures> {
+        if self.etcd {
+            let (meter, tally) = bare_etcd::measure(self).await?;
+            return meter.finish(&tally);
+        }
         let mut control = self.connect().await?;
         znodes::wipe(&mut control, &self.root).await.context("remove old znodes")?;
         znodes::create(&mut control, &self.root).await.context("create the root")?;
@@ -100,9 +110,30 @@ impl Plan {
         meter.finish(&tally)
     }
 
-    /// A new session.
+    /// A new session on the first server.
     pub(crate) async fn connect(&self) -> Result<Connection> {
-        Connection::open(self.addr, self.session_timeout_ms).await
+        self.connect_to(0).await
+    }
+
+    /// A new session for the connection with this index. It has all that was written before.
+    pub(crate) async fn connect_to(&self, index: usize) -> Result<Connection> {
+        let addr = self.addrs[index % self.addrs.len()];
+        let mut connection = Connection::open(addr, self.session_timeout_ms).await?;
+        if self.addrs.len() > 1 {
+            connection.demand(Op::Sync { path: "/" }).await?;
+        }
+        Ok(connection)
+    }
+
+    /// The next sessions, for the connections from this index on: not all at the same time, which
+    /// would fill the server's backlog.
+    pub(crate) async fn connect_some(&self, from: usize) -> Result<Vec<Connection>> {
+        let mut setup = JoinSet::new();
+        for index in from..self.connections.min(from + STARTS_AT_ONCE) {
+            let plan = self.clone();
+            setup.spawn(async move { plan.connect_to(index).await });
+        }
+        join_all(setup).await
     }
 
     /// The znode of this name below the root.
@@ -115,6 +146,9 @@ impl Plan {
         Meter::start(self.warm_up, self.duration, &self.processes)
     }
 }
+
+/// Sessions that are started at the same time.
+const STARTS_AT_ONCE: usize = 64;
 
 /// Waits for all workers; the first wrong answer ends the measurement.
 pub(crate) async fn join_all<T: 'static>(mut workers: JoinSet<Result<T>>) -> Result<Vec<T>> {

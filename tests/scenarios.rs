@@ -78,6 +78,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    a_child_that_came_and_went_unseen_is_told_as_a_change,
     a_child_watch_fires_when_nobody_knows_whether_a_child_went,
     a_close_leaves_alone_what_somebody_else_created_anew,
     a_close_that_does_not_fit_goes_by_the_lease,

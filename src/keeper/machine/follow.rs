@@ -100,6 +100,7 @@ impl Keeper {
         if !first {
             let zxid = self.zxid();
             self.fire(&applied.fired, zxid);
+            self.fire_stirred(&applied.stirred, zxid);
             under_way.into_iter().for_each(|token| self.give_up(token));
             self.sessions_changed(&applied.sessions);
         } else if self.options.sole {

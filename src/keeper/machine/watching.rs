@@ -9,6 +9,7 @@ use crate::keeper::replica::Fired;
 use crate::keeper::request::{
     AddWatch, Body, ConnectionId, Event, EventKind, Outgoing, SetWatches, WatchSelection,
 };
+use crate::keeper::tree::Path;
 use crate::keeper::watches::{Table, WatchKind};
 use crate::keeper::zxid::Zxid;
 use jute::{Acl, Text};
@@ -153,6 +154,15 @@ impl Keeper {
                 let acl = change.parent_acl.as_deref();
                 self.notify(EventKind::NodeChildrenChanged, parent, zxid, acl);
             }
+        }
+    }
+
+    /// Tell the watches of parents whose children came and went while the history was not seen.
+    pub(super) fn fire_stirred(&mut self, parents: &[Path], zxid: Zxid) {
+        for parent in parents {
+            self.watches.fire(Table::Child, parent, &mut self.fired);
+            let acl = self.replica.tree.find(parent).and_then(|node| node.record.acl.clone());
+            self.notify(EventKind::NodeChildrenChanged, parent, zxid, acl.as_deref());
         }
     }
 

@@ -7,6 +7,7 @@ use crate::keeper::replica::{Applied, Fired, Replica};
 use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
 use crate::keeper::zxid::{Revision, ZxidOffset};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// Why a snapshot cannot be served.
@@ -119,7 +120,8 @@ impl Replica {
     }
 
     /// What must be told to somebody who knew `self` and now gets `fresh`: deletions deepest
-    /// first, then creations from the top, then changes of data.
+    /// first, then creations from the top, then changes of data, then of children that nobody
+    /// has seen.
     fn difference(&self, fresh: &Self) -> Applied {
         let mut applied = Applied::default();
         for session in self.sessions.keys().chain(fresh.sessions.keys()) {
@@ -132,11 +134,16 @@ impl Replica {
         let incarnation = |tree: &Tree, path: &str| tree.find(path).map(|node| node.record.created);
         let mut gone: Vec<&Path> = Vec::new();
         let mut changed: Vec<&Path> = Vec::new();
+        let mut stirred: Vec<&Path> = Vec::new();
         for (path, node) in self.tree.iter() {
             match fresh.tree.find(path) {
                 Some(now) if now.record.created == node.record.created => {
                     if now.record.keys.node != node.record.keys.node {
                         changed.push(path);
+                    }
+                    // No child comes without being counted, nor goes unless it came.
+                    if now.record.creates != node.record.creates {
+                        stirred.push(path);
                     }
                 }
                 _ => gone.push(path),
@@ -151,6 +158,11 @@ impl Replica {
         gone.sort_unstable_by(|a, b| b.cmp(a));
         born.sort_unstable();
         changed.sort_unstable();
+        let told: FxHashSet<&str> =
+            gone.iter().chain(&born).map(|path| path::parent_or_root(path)).collect();
+        stirred.retain(|path| !told.contains(&***path));
+        stirred.sort_unstable();
+        applied.stirred = stirred.into_iter().cloned().collect();
         let tell = |replica: &Self, kind, paths: Vec<&Path>| -> Vec<Fired> {
             paths.into_iter().map(|path| replica.fired(kind, path.clone())).collect()
         };

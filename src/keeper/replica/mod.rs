@@ -70,6 +70,9 @@ pub struct Fired {
 pub struct Applied {
     /// For the watches, in order.
     pub fired: Vec<Fired>,
+    /// Parents whose children came and went between two loads, of which no child is left to tell:
+    /// for the watches after `fired`.
+    pub stirred: Vec<Path>,
     /// Sessions whose key changed; `None` in the replica's table says that it is gone.
     pub sessions: Vec<SessionId>,
     /// The numbers of this shim's batches that this revision holds.

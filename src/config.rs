@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::telemetry::{LogFormat, LogLevel};
 use crate::{keeper, server, store, telemetry};
@@ -19,6 +19,9 @@ const BUILT_ON: Option<&str> = option_env!("ZKSHIM_BUILT_ON");
 
 /// The shortest limit on frames: a handshake fits.
 const FRAME_BYTES_MIN: usize = 1024;
+
+/// The letters of base64 that 20 bytes take, without the padding.
+const SHA1_LETTERS: usize = 27;
 
 /// The longest limit on frames.
 const FRAME_BYTES_MAX: usize = 1 << 30;
@@ -36,12 +39,33 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// Reads the command line and the environment; what is wrong with them ends the program, as
+    /// clap has it.
+    ///
+    /// A variable that is empty counts as one that is not set: that is how compose files and
+    /// charts write a value that nobody gave.
+    #[must_use]
+    pub fn read() -> Self {
+        let mut command =
+            Self::command().mut_subcommand("serve", |serve| serve.mut_args(without_empty));
+        let matches = command.get_matches_mut();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+fn without_empty(flag: Arg) -> Arg {
+    let value = flag.get_env().and_then(std::env::var_os);
+    if value.is_some_and(|value| value.is_empty()) { flag.env(None::<&str>) } else { flag }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve ZooKeeper clients until SIGTERM or SIGINT.
     ///
-    /// Every flag can also be given in the environment, by the name in brackets; a flag wins.
+    /// Every flag can also be given in the environment, by the name in brackets; a flag wins, and
+    /// a variable that is empty is as one that is not set.
     Serve(Box<ServeArgs>),
 }
 
@@ -296,11 +320,25 @@ fn timeouts(args: &ServeArgs) -> Result<(Duration, Duration, Duration), ConfigEr
 
 fn super_digest(args: &ServeArgs) -> Result<Option<String>, ConfigError> {
     match &args.super_digest {
-        Some(digest) if !digest.contains(':') => Err(ConfigError(
-            "--super-digest must be a user's name, a colon and the digest".to_owned(),
+        Some(digest) if !is_digest(digest) => Err(ConfigError(
+            "--super-digest must be a user's name, a colon and the base64 of a SHA-1 digest \
+             (28 characters)"
+                .to_owned(),
         )),
         digest => Ok(digest.clone()),
     }
+}
+
+/// Whether it is what a user's name and password can become. ZooKeeper takes any text, and one
+/// that is nobody's digest makes nobody super (`DigestAuthenticationProvider.generateDigest`).
+fn is_digest(text: &str) -> bool {
+    let Some((_, hash)) = text.split_once(':') else { return false };
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    // Of the last letter before the padding two bits are used up by none of the 20 bytes.
+    let Some(letters) = hash.strip_suffix('=') else { return false };
+    letters.len() == SHA1_LETTERS
+        && letters.bytes().all(is_base64)
+        && letters.ends_with(|last| "AEIMQUYcgkosw048".contains(last))
 }
 
 fn store_options(args: &ServeArgs) -> Result<store::StoreOptions, ConfigError> {
@@ -367,7 +405,6 @@ fn version() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn config(flags: &[&str]) -> Result<Config, ConfigError> {
         let cli = Cli::try_parse_from(["zkshim", "serve"].iter().chain(flags)).expect("it parses");
@@ -447,7 +484,24 @@ mod tests {
         check_refused(&["--four-letter-words=ruok,rouk"], "\"rouk\" is not");
         check_refused(&["--jute-max-buffer=5"], "from 1024");
         check_refused(&["--max-connections=0"], "from 1");
-        check_refused(&["--super-digest=secret"], "a colon");
+    }
+
+    #[test]
+    fn a_super_digest_is_one_that_somebody_can_have() {
+        let known = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+        let config = config(&["--super-digest", known]).expect("it is right");
+        assert_eq!(config.keeper.super_digest.as_deref(), Some(known));
+        for wrong in [
+            "secret",
+            "x:",
+            "super:test",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJU",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJV=",
+            "super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n",
+            "a:super:D/InIHSb7yEEbrWz8b9l71RjZJU=",
+        ] {
+            check_refused(&["--super-digest", wrong], "a colon and the base64");
+        }
     }
 
     #[test]

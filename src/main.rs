@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::net::TcpListener;
@@ -19,7 +18,7 @@ use zkshim::{driver, server, telemetry};
 const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Serve(args) } = Cli::parse();
+    let Cli { command: Command::Serve(args) } = Cli::read();
     let seed = match seed() {
         Ok(seed) => seed,
         Err(error) => return fail(&error),

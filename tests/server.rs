@@ -276,3 +276,21 @@ fn a_value_that_makes_no_sense_ends_it_with_2_and_one_sentence() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--tick-time"));
 }
+
+#[test]
+fn an_empty_variable_is_as_one_that_is_not_set() {
+    let help = command("unused").arg("--help").output().expect("it was built");
+    let help = String::from_utf8(help.stdout).expect("it is plain text");
+    let names = help.split("[env: ").skip(1).filter_map(|rest| rest.split('=').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.contains(&"ZKSHIM_STORE") && names.contains(&"ZKSHIM_TTL_NODES"), "{help}");
+    let data = TempDir::new().expect("there is room for a directory");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let listen = taken.local_addr().expect("it is bound").to_string();
+    let output = command(data.path().to_str().expect("it is plain text"))
+        .args(["--listen", &listen])
+        .envs(names.into_iter().map(|name| (name, "")))
+        .output()
+        .expect("it was built");
+    check_refused(&output, 1, &listen);
+}

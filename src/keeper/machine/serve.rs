@@ -245,7 +245,8 @@ impl Keeper {
             Operation::Sync(path) => Ok(Body::Path(path)),
             Operation::Undecodable { .. } => Err(ErrorCode::MarshallingError),
             Operation::Unknown { opcode } => {
-                tracing::warn!(opcode, "request of unknown type");
+                // A client can send as many as it likes: nobody needs to be told.
+                tracing::debug!(opcode, "request of unknown type");
                 let outcome = Err(ErrorCode::Unimplemented);
                 let reply = Reply { xid, zxid: Zxid::NONE, outcome };
                 self.send(connection, Outgoing::Reply(reply));

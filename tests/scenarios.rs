@@ -126,5 +126,6 @@ transcripts! {
     what_happened_while_the_history_was_compacted_is_told_in_one_step,
     what_went_while_no_shim_lived_is_written_down,
     when_a_lease_took_a_child_is_written_down,
+    what_one_txn_held_too_much_of_is_sent_in_parts,
     whoever_meets_a_closing_session_waits_for_its_end,
 }

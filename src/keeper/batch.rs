@@ -3,6 +3,10 @@
 //! A flat batch stands or falls as one. A nested batch has a txn for each group of requests that
 //! rest on one another, so that a group's conflict harms no other.
 
+mod room;
+
+pub use room::{Limits, Room};
+
 use crate::keeper::keyspace::{self, ShimId, Slot};
 use crate::keeper::overlay::RequestIndex;
 use crate::keeper::planner::{Guard, Plan, Write, Writes};
@@ -12,35 +16,6 @@ use bytes::Bytes;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::time::Duration;
-
-/// How much one txn may hold. Source: etcd's `checkTxnRequest` counts, on each level, the
-/// longest of compares and both branches, and what is nested has what is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// etcd's `--max-txn-ops`.
-    pub operations_max: usize,
-    /// Keys and values together; below etcd's `--max-request-bytes`.
-    pub bytes_max: usize,
-    /// Writes that are gathered into one batch; a single request may have more.
-    pub gathered_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { operations_max: 128, bytes_max: 1_000_000, gathered_max: 1024 }
-    }
-}
-
-impl Limits {
-    /// Writes that fit behind `guards` compares, the put of the batch's number not counted:
-    /// side by side, or in unguarded nested txns.
-    fn writes_max(self, guards: usize) -> usize {
-        let flat = self.operations_max.saturating_sub(1);
-        let width = guards.max(self.operations_max / 2);
-        let nested = width.saturating_sub(1) * self.operations_max.saturating_sub(width);
-        flat.max(nested)
-    }
-}
 
 /// Whether one group's conflict takes all others with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +64,9 @@ pub struct Builder<W> {
     bytes: usize,
     guards: usize,
     writes: usize,
+    claims: usize,
+    /// Nothing joins the first request.
+    alone: bool,
     of_session: FxHashMap<SessionId, usize>,
     of_slot: FxHashMap<Slot, usize>,
 }
@@ -108,9 +86,16 @@ impl<W> Builder<W> {
             bytes: 0,
             guards: 0,
             writes: 0,
+            claims: 0,
+            alone: false,
             of_session: FxHashMap::default(),
             of_slot: FxHashMap::default(),
         }
+    }
+
+    /// An empty batch for one large request: if that is too much, it is to blame.
+    pub fn alone(limits: Limits) -> Self {
+        Self { alone: true, ..Self::new(Shape::Flat, limits) }
     }
 
     /// The number of the next request.
@@ -123,18 +108,28 @@ impl<W> Builder<W> {
         self.entries.is_empty()
     }
 
-    /// Whether a plan fits. A plan that does not fit into an empty batch never will.
-    pub fn check(&self, session: Option<SessionId>, plan: &Plan) -> Result<(), Full> {
-        let bytes: usize = self.bytes + plan_bytes(plan);
-        let guards = self.guards + plan.guards.len();
-        let writes = self.writes + plan.writes.len();
+    /// Whether a plan fits, with what it claims. A plan that does not fit into an empty batch
+    /// never will.
+    pub fn check(
+        &self,
+        session: Option<SessionId>,
+        plan: &Plan,
+        claims: &[Slot],
+    ) -> Result<(), Full> {
+        if self.alone && !self.is_empty() {
+            return Err(Full);
+        }
+        let added = plan_bytes(plan) + claims_bytes(claims);
         let fits = match self.shape {
             Shape::Flat => {
-                guards <= self.limits.operations_max && writes <= self.limits.writes_max(guards)
+                let level = (self.guards + plan.guards.len()).max(self.claims + claims.len());
+                let writes = self.writes + plan.writes.len() + claims.len();
+                level <= self.limits.operations_max && writes <= self.limits.writes_max(level)
             }
             Shape::Nested => {
                 let half = self.limits.operations_max / 2;
-                let (mut guards, mut writes) = (plan.guards.len(), plan.writes.len());
+                let mut guards = plan.guards.len();
+                let mut writes = plan.writes.len() + claims.len();
                 for group in self.found_groups(session, plan) {
                     guards += self.groups[group].guards.len();
                     writes += self.groups[group].writes.len();
@@ -142,7 +137,7 @@ impl<W> Builder<W> {
                 self.groups.len() + 1 < half && guards <= half && writes <= half
             }
         };
-        if fits && bytes <= self.limits.bytes_max.max(plan_bytes(plan)) {
+        if fits && self.bytes + added <= self.limits.bytes_max.max(added) {
             Ok(())
         } else {
             Err(Full)
@@ -224,15 +219,17 @@ impl<W> Builder<W> {
     }
 
     /// The request that joined last claims these keys if its group conflicts once more; if it
-    /// does not, its claims go.
+    /// does not, its claims go. The caller has checked that they fit.
     pub fn claim(&mut self, claims: Vec<Slot>, lease: LeaseId) {
         let Some(entry) = self.entries.last() else { return };
         let group = self.root(entry.group);
+        self.bytes += claims_bytes(&claims);
         for slot in claims {
             self.groups[group].writes.insert(slot.clone(), Write { value: None, lease });
             // Requests of one group may claim one key; etcd takes no key twice.
             if self.groups[group].claims.insert(slot) {
                 self.writes += 1;
+                self.claims += 1;
             }
         }
     }
@@ -281,7 +278,7 @@ impl<W> Builder<W> {
         if ops.len() < self.limits.operations_max {
             return Txn { compares, then: ops, otherwise };
         }
-        let width = compares.len().max(self.limits.operations_max / 2);
+        let width = self.limits.width(compares.len().max(otherwise.len()));
         let size = self.limits.operations_max.saturating_sub(width).max(1);
         let nested = |ops: &[Op]| Op::Txn(Txn { then: ops.to_vec(), ..Txn::default() });
         Txn { compares, then: ops.chunks(size).map(nested).collect(), otherwise }
@@ -306,6 +303,11 @@ fn plan_bytes(plan: &Plan) -> usize {
         .iter()
         .map(|(slot, write)| slot_bytes(slot) + write.value.as_ref().map_or(0, Bytes::len));
     written.sum::<usize>() + plan.guards.iter().map(|guard| slot_bytes(&guard.slot)).sum::<usize>()
+}
+
+/// A claim is put in one branch and deleted in the other.
+fn claims_bytes(claims: &[Slot]) -> usize {
+    2 * claims.iter().map(slot_bytes).sum::<usize>()
 }
 
 fn slot_bytes(slot: &Slot) -> usize {

@@ -32,6 +32,10 @@ fn plan(guards: &[Slot], writes: &[Slot], depends: &[Slot]) -> Plan {
     }
 }
 
+fn claim(slot: Slot) -> Slot {
+    Slot::Claim(Box::new(slot), NUMBER.shim)
+}
+
 fn builder(shape: Shape) -> Builder<&'static str> {
     Builder::new(shape, Limits::default())
 }
@@ -108,10 +112,10 @@ fn groups_that_a_later_request_connects_become_one() {
 fn a_groups_fate_is_told_by_its_keys_and_not_by_its_claims() {
     let mut builder = builder(Shape::Nested);
     builder.join(None, "conflicts", plan(&[node("/a")], &[node("/a")], &[]));
-    builder.claim(vec![Slot::Claim(Box::new(node("/a")), NUMBER.shim)], LeaseId(1));
+    builder.claim(vec![claim(node("/a"))], LeaseId(1));
     builder.join(None, "takes effect", plan(&[node("/b")], &[node("/b")], &[]));
     builder.join(None, "fails", plan(&[node("/c")], &[], &[]));
-    let claim = Slot::Claim(Box::new(node("/a")), NUMBER.shim).key();
+    let claim = claim(node("/a")).key();
     let (txn, batch) = builder.finish(NUMBER);
     let changed = [claim, node("/b").key()];
     let fates = batch.fates(|key| changed.contains(key));
@@ -123,10 +127,9 @@ fn a_groups_fate_is_told_by_its_keys_and_not_by_its_claims() {
 #[test]
 fn a_key_is_claimed_once_however_many_want_it() {
     let mut builder = builder(Shape::Nested);
-    let claim = || vec![Slot::Claim(Box::new(creates("/p")), NUMBER.shim)];
     for request in ["first", "second"] {
         builder.join(Some(SessionId(1)), request, plan(&[], &[creates("/p")], &[creates("/p")]));
-        builder.claim(claim(), LeaseId(1));
+        builder.claim(vec![claim(creates("/p"))], LeaseId(1));
     }
     let (txn, _) = builder.finish(NUMBER);
     let Some(Op::Txn(group)) = txn.then.first() else { panic!("the group is nested") };
@@ -138,7 +141,7 @@ fn a_thousand_creates_under_one_parent_fit_into_one_txn() {
     let paths: Vec<Slot> = (0..1000).map(|number| node(&format!("/p/{number}"))).collect();
     let mut builder = builder(Shape::Flat);
     let multi = plan(&[creates("/p")], &paths, &[]);
-    assert_eq!(builder.check(None, &multi), Ok(()));
+    assert_eq!(builder.check(None, &multi, &[]), Ok(()));
     builder.join(None, "multi", multi);
     let (txn, _) = builder.finish(NUMBER);
     assert!(Engine::new(StoreLimits::default(), 1).commit(&txn).is_ok());
@@ -147,30 +150,44 @@ fn a_thousand_creates_under_one_parent_fit_into_one_txn() {
 #[test]
 fn a_thousand_guards_fit_into_no_txn() {
     let paths: Vec<Slot> = (0..1000).map(|number| node(&format!("/p/{number}"))).collect();
-    assert_eq!(builder(Shape::Flat).check(None, &plan(&paths, &paths, &[])), Err(Full));
+    assert_eq!(builder(Shape::Flat).check(None, &plan(&paths, &paths, &[]), &[]), Err(Full));
+}
+
+#[test]
+fn nothing_joins_a_request_that_goes_alone() {
+    let mut builder = Builder::alone(Limits::default());
+    let small = plan(&[], &[node("/a")], &[]);
+    assert_eq!(builder.check(None, &small, &[]), Ok(()));
+    builder.join(None, "large", plan(&[], &[node("/b")], &[]));
+    assert_eq!(builder.check(None, &small, &[]), Err(Full));
 }
 
 proptest! {
     /// A request is made of (guards, writes, whether it is of the same session as the one
-    /// before). Keys do not repeat, which makes the txn as large as it can be.
+    /// before, claims). Keys do not repeat, which makes the txn as large as it can be.
     #[test]
     fn what_fits_is_not_too_large_for_etcd(
         nested in any::<bool>(),
-        requests in prop::collection::vec((0..40_usize, 0..90_usize, any::<bool>()), 1..60),
+        requests in prop::collection::vec(
+            (0..40_usize, 0..90_usize, any::<bool>(), 0..5_usize),
+            1..60,
+        ),
     ) {
         let shape = if nested { Shape::Nested } else { Shape::Flat };
         let mut builder = builder(shape);
         let (mut session, mut number) = (0, 0);
-        for (guards, writes, same) in requests {
+        for (guards, writes, same, claims) in requests {
             session += i64::from(!same);
             let mut fresh = |count: usize| -> Vec<Slot> {
                 number += count;
                 (number - count..number).map(|number| node(&format!("/{number}"))).collect()
             };
             let plan = plan(&fresh(guards), &fresh(writes), &[]);
+            let claims: Vec<Slot> = fresh(claims).into_iter().map(claim).collect();
             let who = Some(SessionId(session));
-            if builder.check(who, &plan).is_ok() {
+            if builder.check(who, &plan, &claims).is_ok() {
                 builder.join(who, "request", plan);
+                builder.claim(claims, LeaseId::NONE);
             }
         }
         let (txn, _) = builder.finish(NUMBER);

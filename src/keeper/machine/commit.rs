@@ -1,7 +1,6 @@
 //! Writes on their way out: what waits is planned and goes into the next batch.
 
-use crate::keeper::batch::{BatchNumber, Limits};
-use crate::keeper::batch::{Builder, Claims, Full, Shape};
+use crate::keeper::batch::{BatchNumber, Builder, Claims, Full, Room, Shape};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
 use crate::keeper::machine::serve::{Turn, turn};
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
@@ -58,7 +57,7 @@ struct Desk<'d, 't> {
     replica: &'t Replica,
     settings: &'d Settings,
     claims: &'d Claims,
-    limits: Limits,
+    room: &'d Room,
     claims_seen: &'d FxHashMap<(Slot, ShimId), Duration>,
     now: Duration,
     unix_ms: i64,
@@ -108,13 +107,13 @@ impl Keeper {
             return false;
         }
         let shape = if self.nested_left > 0 { Shape::Nested } else { Shape::Flat };
-        let mut builder = Builder::new(shape, self.limits);
+        let mut builder = Builder::new(shape, self.room.gathers());
         let mut never_fits = Vec::new();
         let mut again = Vec::new();
         let mut full = false;
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);
-        let mut desk = Desk::new(replica, settings, claims, self.limits, self.now);
+        let mut desk = Desk::new(replica, settings, claims, &self.room, self.now);
         while let Some(session) = self.ready.pop_front() {
             let Some(stay) = self.locals.stay(session) else { continue };
             let Some(local) = self.locals.find_stay(stay) else { continue };
@@ -176,11 +175,11 @@ impl Keeper {
         if self.internal.is_empty() {
             return false;
         }
-        let mut builder = Builder::new(Shape::Nested, self.limits);
+        let mut builder = Builder::new(Shape::Nested, self.room.gathers());
         let mut revokes = Vec::new();
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);
-        let mut desk = Desk::new(replica, settings, claims, self.limits, self.now);
+        let mut desk = Desk::new(replica, settings, claims, &self.room, self.now);
         for _ in 0..self.internal.len() {
             let Some(internal) = self.internal.pop_front() else { break };
             if let Internal::Revoke(session) = internal {
@@ -198,7 +197,7 @@ impl Keeper {
                 continue;
             };
             let waits = plan.must_wait || desk.claims.in_the_way(&plan).is_some();
-            if waits || builder.check(None, &plan).is_err() {
+            if waits || builder.check(None, &plan, &[]).is_err() {
                 desk.overlay.roll_back(mark);
                 self.internal.push_back(internal);
                 continue;
@@ -217,7 +216,7 @@ impl<'d, 't> Desk<'d, 't> {
         replica: &'t Replica,
         settings: &'d Settings,
         (claims, claims_seen): (&'d Claims, &'d FxHashMap<(Slot, ShimId), Duration>),
-        limits: Limits,
+        room: &'d Room,
         now: Now,
     ) -> Self {
         Self {
@@ -225,7 +224,7 @@ impl<'d, 't> Desk<'d, 't> {
             replica,
             settings,
             claims,
-            limits,
+            room,
             claims_seen,
             now: now.monotonic,
             unix_ms: now.unix_ms,
@@ -247,6 +246,11 @@ impl Desk<'_, '_> {
             }
             let mark = self.overlay.mark();
             let Some(plan) = self.plan(session, local, head, builder.next_index()) else { break };
+            let mut claims = if head.conflicts >= CONFLICTS_BEFORE_CLAIM {
+                claimable(&plan, self.settings.shim)
+            } else {
+                Vec::new()
+            };
             let obstacle = if let Some(token) = self.claims.in_the_way(&plan) {
                 Some(Run::Behind(token))
             } else if let Some(until) = self.held_until(&plan) {
@@ -254,7 +258,7 @@ impl Desk<'_, '_> {
             } else if plan.must_wait || plan.changes_stat_of(&told) {
                 Some(Run::Next)
             } else {
-                self.find_room(session, &plan, builder).err()
+                self.find_room(session, &plan, &mut claims, builder).err()
             };
             if let Some(obstacle) = obstacle {
                 self.overlay.roll_back(mark);
@@ -264,11 +268,6 @@ impl Desk<'_, '_> {
                 break;
             }
             let Some(pending) = local.queue.pop_front() else { break };
-            let claims = if pending.conflicts >= CONFLICTS_BEFORE_CLAIM {
-                claimable(&plan, self.settings.shim)
-            } else {
-                Vec::new()
-            };
             told.extend(plan.stat_of.clone());
             builder.join(Some(session), Carried::Session(stay, pending), plan);
             builder.claim(claims, self.settings.shim_lease);
@@ -306,15 +305,21 @@ impl Desk<'_, '_> {
         &self,
         session: SessionId,
         plan: &Plan,
+        claims: &mut Vec<Slot>,
         builder: &mut Builder<Carried>,
     ) -> Result<(), Run> {
-        match builder.check(Some(session), plan) {
+        match builder.check(Some(session), plan, claims) {
             Ok(()) => Ok(()),
             Err(Full) if !builder.is_empty() => Err(Run::Full),
             Err(Full) => {
-                // A large request goes alone, and flat, where more fits.
-                *builder = Builder::new(Shape::Flat, self.limits);
-                builder.check(Some(session), plan).map_err(|Full| Run::NeverFits)
+                // A large request goes flat, where more fits, or else alone, and claims nothing.
+                claims.clear();
+                *builder = Builder::new(Shape::Flat, self.room.gathers());
+                if builder.check(Some(session), plan, claims).is_ok() {
+                    return Ok(());
+                }
+                *builder = Builder::alone(self.room.most());
+                builder.check(Some(session), plan, claims).map_err(|Full| Run::NeverFits)
             }
         }
     }

@@ -14,7 +14,7 @@ mod watching;
 
 use crate::keeper::acl::{self, Identity};
 use crate::keeper::barriers::Barriers;
-use crate::keeper::batch::{Batch, Claims, Limits};
+use crate::keeper::batch::{Batch, Claims, Room};
 use crate::keeper::keyspace::{ShimId, Slot, StepKind};
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
@@ -143,7 +143,8 @@ pub struct Keeper {
     numbers: FxHashMap<u64, Token>,
     claims: Claims,
     batch_number: u64,
-    limits: Limits,
+    room: Room,
+    refusal_logged_at: Duration,
     /// How large a txn may be, if more than by default.
     probe: Probe,
     /// Sessions that wait for it.
@@ -211,7 +212,8 @@ impl Keeper {
             numbers: FxHashMap::default(),
             claims: Claims::default(),
             batch_number: 0,
-            limits: Limits::default(),
+            room: Room::default(),
+            refusal_logged_at: Duration::ZERO,
             probe: Probe::NotYet,
             behind_probe: Vec::new(),
             nested_left: 0,

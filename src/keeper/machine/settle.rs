@@ -27,6 +27,9 @@ const HOLD_AFTER_REFUSAL: Duration = Duration::from_millis(500);
 /// How long nothing is sent after a lease was found dead, so that the stream can say whose.
 const HOLD_AFTER_DEAD_LEASE: Duration = Duration::from_millis(50);
 
+/// How often the log says that a request was refused for its size.
+const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(10);
+
 impl Keeper {
     /// The answer to a batch. Success comes from the stream; the answer tells only what the
     /// stream cannot.
@@ -72,6 +75,7 @@ impl Keeper {
         let Some(token) = self.numbers.remove(&number) else { return };
         let Some(batch) = self.take_batch(token) else { return };
         self.confirm(batch.sent_at);
+        self.room.taken();
         self.nested_left = self.nested_left.saturating_sub(1);
         let fates = batch.fates(contains);
         if fates.contains(&Fate::Conflict) {
@@ -293,23 +297,21 @@ impl Keeper {
     fn too_large(&mut self, token: Token, reason: &str) {
         let Some(batch) = self.batches.get(&token) else { return };
         if batch.entries.len() > 1 {
-            let halves = self.limits.operations_max / 2;
-            self.limits.operations_max = halves.max(16);
-            self.limits.bytes_max = (self.limits.bytes_max / 2).max(64 * 1024);
-            tracing::warn!(reason, limits = ?self.limits, "etcd takes less in a txn");
+            if self.room.refused() {
+                tracing::warn!(reason, limits = ?self.room.gathers(), "etcd takes less in a txn");
+            }
             self.plan_again(token, true);
             return;
         }
-        tracing::error!(reason, "request does not fit into one txn");
         let session = batch.entries.first().and_then(session_of);
         self.plan_again(token, true);
-        session.into_iter().for_each(|session| self.refuse_head(session));
+        session.into_iter().for_each(|session| self.refuse_head(session, reason));
     }
 
     /// The head of a session's queue does not fit: is there room for more than by default?
     pub(super) fn find_more_room(&mut self, session: SessionId) {
         if self.probe == Probe::Done {
-            self.refuse_head(session);
+            self.refuse_head(session, "it rests on too many keys");
             return;
         }
         if let Some(local) = self.locals.find(session) {
@@ -322,14 +324,13 @@ impl Keeper {
     }
 
     /// The head of a session's queue does not fit into any txn.
-    fn refuse_head(&mut self, session: SessionId) {
+    fn refuse_head(&mut self, session: SessionId, reason: &str) {
         let Some(local) = self.locals.find(session) else { return };
         let Some(pending) = local.queue.pop_front() else { return };
         self.outstanding -= 1;
         match pending.work {
             Work::Request(xid, operation) if operation != Operation::CloseSession => {
-                // A client can do it as often as it likes: nobody needs to be woken.
-                tracing::warn!("a request rests on too much for one txn of the store: refused");
+                self.log_refusal(session, reason);
                 let outcome = Err(ErrorCode::MarshallingError);
                 self.reply(pending.connection, xid, outcome);
                 self.proceed(session);
@@ -344,6 +345,18 @@ impl Keeper {
                 self.internal.push_back(Internal::Revoke(session));
             }
         }
+    }
+
+    /// A client can be refused as often as it likes: the log says it now and then.
+    fn log_refusal(&mut self, session: SessionId, reason: &str) {
+        let now = self.now.monotonic;
+        let session = format_args!("{:#x}", session.0);
+        if now < self.refusal_logged_at + REFUSALS_LOGGED_EVERY {
+            tracing::debug!(session, reason, "a request does not fit into one txn: refused");
+            return;
+        }
+        self.refusal_logged_at = now;
+        tracing::warn!(session, reason, "a request does not fit into one txn: refused");
     }
 
     /// Some put named a dead lease, and etcd does not say which.

@@ -42,6 +42,24 @@ pub(crate) enum Break {
 }
 
 impl Break {
+    /// All of them.
+    pub(crate) const ALL: [Self; 14] = [
+        Self::EventsLost,
+        Self::RepliesFirst,
+        Self::RepliesSwapped,
+        Self::FenceIgnored,
+        Self::GuardsIgnored,
+        Self::LeasesCut,
+        Self::SessionFirst,
+        Self::ZxidsFall,
+        Self::WrittenTwice,
+        Self::Refusals,
+        Self::SilenceKept,
+        Self::WritesLost,
+        Self::DataGarbled,
+        Self::FailuresInvented,
+    ];
+
     /// What a shim puts out.
     pub(crate) fn outputs(self, outputs: &mut Vec<Output>, random: &mut Random) {
         let is_event = |output: &Output| matches!(output, Output::Send(_, Outgoing::Event(_)));

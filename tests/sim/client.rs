@@ -2,7 +2,8 @@
 //! gives a silent connection up, and goes on elsewhere.
 
 use crate::checks::Sent;
-use crate::world::{Event, Start, Wire, World};
+use crate::random::Source;
+use crate::world::{Event, Start, Wire, World, millis};
 use bytes::Bytes;
 use jute::Text;
 use std::collections::{BTreeSet, VecDeque};
@@ -53,11 +54,13 @@ pub(crate) struct Client {
     heard_at: Duration,
     sent_at: Duration,
     pub(crate) silent_until: Duration,
-    /// It has said goodbye, or will not speak again.
+    /// It has said goodbye or will not speak again, or never came.
     pub(crate) leaving: bool,
     pub(crate) closing: bool,
     pub(crate) lock: LockState,
     pub(crate) lock_next: Duration,
+    /// Turns of work that it had.
+    pub(crate) turns: u64,
     watches: Watches,
 }
 
@@ -88,10 +91,11 @@ impl Client {
             heard_at: Duration::ZERO,
             sent_at: Duration::ZERO,
             silent_until: Duration::ZERO,
-            leaving: false,
+            leaving: true,
             closing: false,
             lock: LockState::Idle,
             lock_next: Duration::ZERO,
+            turns: 0,
             watches: Watches::default(),
         }
     }
@@ -133,7 +137,8 @@ impl World {
                 }
             }
         }
-        let think = self.random.millis(1, 2 * self.plan.think_ms);
+        let think_ms = 2 * self.plan.think_ms;
+        let think = self.chance.of(Source::Client(index)).millis(1, think_ms);
         let at = self.now + think.min(third / 4);
         self.schedule(at, Event::Client(index));
     }
@@ -141,7 +146,8 @@ impl World {
     fn connect(&mut self, index: usize) {
         self.connection += 1;
         let connection = ConnectionId(self.connection);
-        let shim = self.random.below(self.shims.len());
+        let shims = self.shims.len();
+        let shim = self.chance.of(Source::Client(index)).below(shims);
         let client = &mut self.clients[index];
         let shim = client.home.unwrap_or(shim);
         let connect = Connect {
@@ -155,7 +161,7 @@ impl World {
         client.pings.clear();
         let start = self.start_of(shim);
         self.note(|_| format!("client {index} goes to shim {shim}: {connection:?} {connect:?}"));
-        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        let at = self.now + self.network_delay(index);
         let wire = Wire {
             client: index,
             start,
@@ -172,6 +178,12 @@ impl World {
         self.schedule(at, Event::Input(start, crate::shim::Input::Connect(connection, connect)));
     }
 
+    /// How long a message between this client and a shim takes.
+    pub(crate) fn network_delay(&self, client: usize) -> Duration {
+        let source = Source::Network(client, millis(self.now));
+        self.chance.once(source).millis(0, self.plan.network_ms)
+    }
+
     /// A client gives its connection up.
     fn leave_wire(&mut self, index: usize, connection: ConnectionId) {
         self.note(|_| format!("client {index} gives {connection:?} up"));
@@ -181,9 +193,10 @@ impl World {
 
     /// The connection is no more; the shim learns it sooner or later.
     pub(crate) fn drop_wire(&mut self, connection: ConnectionId) {
-        let long = if self.random.chance(100) { 10_000 } else { self.plan.network_ms };
-        let delay = self.random.millis(0, long);
         let Some(wire) = self.wires.get_mut(&connection) else { return };
+        let mut random = self.chance.once(Source::Network(wire.client, millis(self.now)));
+        let long = random.chance(100) && self.plan.network_ms > 1;
+        let delay = random.millis(0, if long { 10_000 } else { self.plan.network_ms });
         let at = wire.last_to_shim.max(self.now + delay);
         let start = wire.start;
         self.schedule(at, Event::Input(start, crate::shim::Input::Closed(connection)));
@@ -215,7 +228,7 @@ impl World {
     pub(crate) fn ask(&mut self, index: usize, asked: Vec<(Xid, Operation)>) {
         let Link::Open(connection) = self.clients[index].link else { return };
         let revision = self.revision();
-        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        let at = self.now + self.network_delay(index);
         self.note(|_| format!("{connection:?} of client {index} -> {asked:?}"));
         let mut requests = Vec::new();
         for (xid, operation) in asked {
@@ -279,7 +292,7 @@ impl World {
         let Some(sent_at) = queue.pop_front() else { return };
         let alive_until = sent_at + client.timeout;
         if client.lock == LockState::Held {
-            self.checks.locks.extended(crate::workload::LOCK, index, alive_until);
+            self.checks.locks.extended(crate::lock::LOCK, index, alive_until);
         }
         let Some(sent) = sent else { return };
         let client = &mut self.clients[index];

@@ -2,6 +2,7 @@
 //! nothing is left.
 
 use crate::client::Link;
+use crate::random::Source;
 use crate::world::World;
 use jute::Text;
 use std::time::Duration;
@@ -21,7 +22,7 @@ impl World {
                 return Err(format!("shim {index} does not serve, long after the last fault"));
             }
         }
-        for (index, client) in self.clients.iter().enumerate() {
+        for (index, client) in self.clients.iter().enumerate().filter(|(_, c)| !c.leaving) {
             let open = matches!(client.link, Link::Open(_));
             if !open && self.now > client.away_since + SERVED_AFTER {
                 return Err(format!("client {index} is not served, long after the last fault"));
@@ -69,7 +70,7 @@ impl World {
             if !client.under_way.is_empty() {
                 return Err(format!("client {index} waits for {} replies", client.under_way.len()));
             }
-            if !matches!(client.link, Link::Open(_)) && !client.closing {
+            if !matches!(client.link, Link::Open(_)) && !client.closing && !client.leaving {
                 return Err(format!("client {index} at rest is not connected"));
             }
         }
@@ -80,11 +81,8 @@ impl World {
     pub(crate) fn leave(&mut self) {
         for index in 0..self.clients.len() {
             self.clients[index].leaving = true;
-            if self.random.chance(500) {
-                let xid = self.clients[index].next_xid();
-                self.clients[index].closing = true;
-                self.lock_lost(index);
-                self.ask(index, vec![(xid, Operation::CloseSession)]);
+            if self.chance.of(Source::Client(index)).chance(500) {
+                self.say_goodbye(index);
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Odds {
 }
 
 impl Odds {
-    pub(crate) fn draw(&self, random: &mut Random, command: &StoreCommand) -> Fate {
+    pub(crate) fn draw(&self, mut random: Random, command: &StoreCommand) -> Fate {
         // The store adapters try a renewal again by themselves.
         if matches!(command, StoreCommand::Renew(_) | StoreCommand::Progress) {
             return Fate::Answered;

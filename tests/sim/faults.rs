@@ -2,6 +2,8 @@
 
 use crate::breaks::Break;
 use crate::client::Link;
+use crate::random::{Random, Source};
+use crate::script::Decision;
 use crate::world::{Event, Start, World};
 use std::time::Duration;
 use zkshim::keeper::request::ConnectionId;
@@ -18,108 +20,134 @@ pub(crate) enum Fault {
 }
 
 impl World {
-    pub(crate) fn fault(&mut self) {
+    /// The next fault, unless the script leaves it out.
+    pub(crate) fn fault(&mut self, number: u64) {
         let every = self.plan.fault_every.unwrap_or(Duration::from_secs(3));
-        let next = self.now + every.mul_f64(0.1 + 1.8 * self.random.below(1000) as f64 / 1000.0);
+        let part = self.chance.of(Source::Faults).below(1000) as f64 / 1000.0;
+        let next = self.now + every.mul_f64(0.1 + 1.8 * part);
         self.break_rules();
         if self.faulty || self.breaks.is_some() {
-            self.schedule(next, Event::Fault);
+            self.schedule(next, Event::Fault(number + 1));
         }
-        if !self.faulty {
+        if !self.faulty || !self.script.takes(Decision::Fault(number)) {
             return;
         }
         self.faults += 1;
-        let shim = self.random.below(self.shims.len());
-        match self.random.below(100) {
-            0..20 => self.pause(shim),
-            20..35 => self.kill(shim),
-            35..50 if !self.plan.sole => self.unlink(shim),
-            50..60 if !self.plan.sole => self.go_out(),
-            60..70 => self.compact(),
-            70..90 => self.cut_some_wire(),
-            _ => self.silence_some_client(),
+        let mut random = self.chance.once(Source::Fault(number));
+        let random = &mut random;
+        let shim = random.below(self.shims.len());
+        match random.below(100) {
+            0..18 => self.pause(shim, random),
+            18..32 => self.kill(shim, random),
+            32..46 if !self.plan.sole => self.unlink(shim, random),
+            46..55 if !self.plan.sole => self.go_out(random),
+            55..63 => self.compact(random),
+            63..72 if !self.plan.sole => self.slow_down(shim, random),
+            72..90 => self.cut_some_wire(random),
+            _ => self.silence_some_client(random),
         }
     }
 
-    fn pause(&mut self, shim: usize) {
+    fn pause(&mut self, shim: usize, random: &mut Random) {
         if self.shims[shim].keeper.is_none() || self.shims[shim].paused {
             return;
         }
-        let long = if self.random.chance(100) { 70_000 } else { 6_000 };
-        let time = self.random.millis(50, long);
+        let long = if random.chance(100) { 70_000 } else { 6_000 };
+        let time = random.millis(50, long);
         self.note(|_| format!("shim {shim} stands still for {time:?}"));
         self.shims[shim].paused = true;
         let start = self.start_of(shim);
         self.schedule(self.now + time, Event::Mend(Fault::Paused(start)));
     }
 
-    fn kill(&mut self, shim: usize) {
+    fn kill(&mut self, shim: usize, random: &mut Random) {
         if self.shims[shim].keeper.take().is_none() {
             return;
         }
-        let time = self.random.millis(50, 8_000);
+        let time = random.millis(50, 8_000);
         self.note(|_| format!("shim {shim} dies for {time:?}"));
         if self.etcd.embedded {
             self.etcd.out_until = Some(Duration::MAX);
         }
-        let start = self.start_of(shim);
-        let orphans: Vec<ConnectionId> = self
-            .wires
-            .iter()
-            .filter(|(_, wire)| wire.start == start && wire.open_at_client)
-            .map(|(connection, _)| *connection)
-            .collect();
-        for connection in orphans {
-            let at = self.now + self.random.millis(0, 100);
-            self.schedule(at, Event::HangUp(connection));
+        for client in 0..self.clients.len() {
+            let at = self.now + random.millis(0, 100);
+            if let Some(connection) = self.connection_to(client, shim) {
+                self.schedule(at, Event::HangUp(connection));
+            }
         }
         self.schedule(self.now + time, Event::Mend(Fault::Dead(shim)));
     }
 
-    fn unlink(&mut self, shim: usize) {
+    fn connection_to(&self, client: usize, shim: usize) -> Option<ConnectionId> {
+        let connection = match self.clients[client].link {
+            Link::Away => return None,
+            Link::Opening(connection, _) | Link::Open(connection) => connection,
+        };
+        let wire = self.wires.get(&connection)?;
+        (wire.start == self.start_of(shim) && wire.open_at_client).then_some(connection)
+    }
+
+    fn unlink(&mut self, shim: usize, random: &mut Random) {
         if self.shims[shim].keeper.is_none() || !self.shims[shim].linked {
             return;
         }
-        let time = self.random.millis(50, 12_000);
+        let time = random.millis(50, 12_000);
         self.note(|_| format!("shim {shim} loses etcd for {time:?}"));
         self.shims[shim].linked = false;
         let start = self.start_of(shim);
         self.schedule(self.now + time, Event::Mend(Fault::Unlinked(start)));
     }
 
-    fn go_out(&mut self) {
+    /// For a while nothing that a shim sends to etcd arrives in time, though it arrives; and its
+    /// clients go elsewhere.
+    fn slow_down(&mut self, shim: usize, random: &mut Random) {
+        let time = random.millis(100, 2000);
+        self.note(|_| format!("shim {shim} is far from etcd for {time:?}"));
+        self.shims[shim].slow_until = self.now + time;
+        for client in 0..self.clients.len() {
+            let (goes, at) = (random.chance(700), self.now + random.millis(0, 2000));
+            if let Some(connection) = self.connection_to(client, shim).filter(|_| goes) {
+                self.schedule(at, Event::Break(connection));
+            }
+        }
+    }
+
+    fn go_out(&mut self, random: &mut Random) {
         if self.etcd.out_until.is_some() {
             return;
         }
-        let long = if self.random.chance(300) { 15_000 } else { 3_000 };
-        let until = self.now + self.random.millis(200, long);
+        let long = if random.chance(300) { 15_000 } else { 3_000 };
+        let until = self.now + random.millis(200, long);
         self.note(|_| format!("etcd is out until {until:?}"));
         self.etcd.out_until = Some(until);
         self.schedule(until, Event::Mend(Fault::Out));
     }
 
-    fn compact(&mut self) {
-        let back = self.random.pick(&[0, 0, 5, 50]);
+    fn compact(&mut self, random: &mut Random) {
+        let back = random.pick(&[0, 0, 5, 50]);
         let at = Revision(self.revision().0 - back);
         self.note(|_| format!("history up to {at} is forgotten"));
         self.etcd.engine.compact(at);
     }
 
-    fn cut_some_wire(&mut self) {
-        let client = self.random.below(self.clients.len());
-        let connection = match self.clients[client].link {
-            Link::Away => return,
-            Link::Opening(connection, _) | Link::Open(connection) => connection,
-        };
-        self.note(|_| format!("{connection:?} of client {client} breaks"));
+    fn cut_some_wire(&mut self, random: &mut Random) {
+        let client = random.below(self.clients.len());
+        match self.clients[client].link {
+            Link::Away => {}
+            Link::Opening(connection, _) | Link::Open(connection) => self.break_wire(connection),
+        }
+    }
+
+    pub(crate) fn break_wire(&mut self, connection: ConnectionId) {
+        self.note(|_| format!("{connection:?} breaks"));
         self.drop_wire(connection);
         self.schedule(self.now, Event::HangUp(connection));
     }
 
-    fn silence_some_client(&mut self) {
-        let client = self.random.below(self.clients.len());
+    fn silence_some_client(&mut self, random: &mut Random) {
+        let client = random.below(self.clients.len());
         let timeout = self.clients[client].timeout;
-        let time = timeout.mul_f64(0.2 + self.random.below(2000) as f64 / 1000.0);
+        let time = timeout.mul_f64(0.2 + random.below(2000) as f64 / 1000.0);
         self.note(|_| format!("client {client} is silent for {time:?}"));
         self.clients[client].silent_until = self.now + time;
     }
@@ -173,6 +201,9 @@ impl World {
         for client in &mut self.clients {
             client.silent_until = Duration::ZERO;
         }
+        for shim in &mut self.shims {
+            shim.slow_until = Duration::ZERO;
+        }
     }
 
     /// See [`Break`]: those that etcd itself commits.
@@ -180,7 +211,7 @@ impl World {
         let Some(breaks) = self.breaks else { return };
         match breaks {
             Break::LeasesCut => {
-                if let Some(lease) = self.etcd.pick_lease(&mut self.random) {
+                if let Some(lease) = self.etcd.pick_lease(self.chance.of(Source::Break)) {
                     self.etcd.engine.revoke(lease);
                 }
             }

@@ -2,7 +2,8 @@
 //! one clock.
 //!
 //! `SIM_SEED=7 cargo test --test sim` runs one seed and prints what happens; `SIM_SEEDS=5000`
-//! runs so many, from `SIM_FROM` on.
+//! runs so many, from `SIM_FROM` on. A seed that fails is played again and again with less and
+//! less in it, and the command that plays the rest is printed; `SIM_ONLY` names what it takes.
 
 mod breaks;
 mod checks;
@@ -10,15 +11,21 @@ mod client;
 mod ending;
 mod etcd;
 mod faults;
+mod lock;
 mod model;
+mod mutants;
 mod plan;
 mod random;
+mod script;
 mod shim;
+mod shrink;
 mod workload;
 mod world;
 
 use crate::breaks::Break;
-use crate::world::{Report, World};
+use crate::script::Decision;
+use crate::shrink::{Failure, shrink};
+use crate::world::{Report, Stop, Trial, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Seeds that every run of the tests goes through.
@@ -27,155 +34,115 @@ const SEEDS: u64 = 100;
 /// The lines of a failed seed's trace that are shown.
 const LOG_LINES: usize = 400;
 
+/// How often a failed seed is played again to make it smaller.
+const SHRINK_RUNS: usize = 1500;
+
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }
 
-fn run(seed: u64) -> Result<Report, String> {
-    let run = AssertUnwindSafe(|| World::new(seed, None, 0).run());
-    catch_unwind(run).unwrap_or_else(|_| Err("a core panicked".into()))
+/// What the environment says of the trial: `SIM_ONLY` and `SIM_BREAK`.
+fn asked(seed: u64) -> Trial {
+    let only = std::env::var("SIM_ONLY").ok().map(|names| {
+        let decisions = names.split_whitespace().map(str::parse::<Decision>);
+        decisions.collect::<Result<Vec<_>, _>>().unwrap_or_else(|error| panic!("{error}"))
+    });
+    let breaks = std::env::var("SIM_BREAK").ok().map(|name| {
+        let known = Break::ALL.into_iter().find(|known| format!("{known:?}") == name);
+        known.unwrap_or_else(|| panic!("SIM_BREAK is one of {:?}", Break::ALL))
+    });
+    Trial { seed, only, breaks, ..Trial::default() }
 }
 
-/// Run a seed again with a trace, for somebody to read.
-fn show(seed: u64, lines: usize) {
-    let mut world = World::new(seed, None, lines);
+/// A run to its end, with the trace that was asked for.
+fn play(trial: &Trial) -> (Result<Report, Failure>, Vec<String>) {
+    let mut world = World::new(trial);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
-    for line in world.log() {
-        eprintln!("{line}");
-    }
-    eprintln!("seed {seed}: {outcome:?}");
+    let outcome = outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Stop::Violation(format!("a core panicked: {}", text.unwrap_or_default())))
+    });
+    let (at, taken) = (world.now, world.script.taken().to_vec());
+    let outcome = match outcome {
+        Ok(report) => Ok(report),
+        Err(Stop::Over) => Ok(Report::default()),
+        Err(Stop::Violation(violation)) => Err(Failure { violation, at, taken }),
+    };
+    (outcome, world.log().cloned().collect())
+}
+
+/// Plays a failure with less and less in it; the smallest, and how to play that.
+fn make_smaller(trial: &Trial, failure: Failure, runs_max: usize) -> (Failure, String) {
+    let before = failure.taken.len();
+    let (smallest, runs) = shrink(failure, runs_max, |kept, until| {
+        let only = Some(kept.to_vec());
+        play(&Trial { only, until: Some(until), ..trial.clone() }).0.err()
+    });
+    let names: Vec<String> = smallest.taken.iter().map(Decision::to_string).collect();
+    let breaks = trial.breaks.map(|breaks| format!("SIM_BREAK={breaks:?} ")).unwrap_or_default();
+    let told = format!(
+        "{} of {before} decisions are left after {runs} runs; to play them:\n  {breaks}SIM_SEED={} \
+         SIM_ONLY='{}' cargo test --test sim nothing_that_was_promised",
+        names.len(),
+        trial.seed,
+        names.join(" ")
+    );
+    (smallest, told)
+}
+
+/// Make a failed seed small, and run that with a trace, for somebody to read.
+fn show(trial: &Trial, failure: Failure) {
+    let (failure, told) = make_smaller(trial, failure, SHRINK_RUNS);
+    let only = Some(failure.taken.clone());
+    let (_, log) = play(&Trial { only, log_lines_max: LOG_LINES, ..trial.clone() });
+    log.iter().for_each(|line| eprintln!("{line}"));
+    eprintln!("seed {}: {}\n{told}", trial.seed, failure.violation);
 }
 
 #[test]
 fn nothing_that_was_promised_is_lost() {
-    let one = number("SIM_SEED");
-    let from = one.or(number("SIM_FROM")).unwrap_or(0);
-    let seeds = if one.is_some() { 1 } else { number("SIM_SEEDS").unwrap_or(SEEDS) };
+    if let Some(seed) = number("SIM_SEED") {
+        let trial = asked(seed);
+        let (outcome, log) = play(&Trial { log_lines_max: usize::MAX, ..trial.clone() });
+        log.iter().for_each(|line| eprintln!("{line}"));
+        if let Err(failure) = &outcome
+            && trial.only.is_none()
+        {
+            show(&trial, failure.clone());
+        }
+        assert!(outcome.is_ok(), "{:?}", outcome.map_err(|failure| failure.violation));
+        return;
+    }
+    let (from, seeds) = (number("SIM_FROM").unwrap_or(0), number("SIM_SEEDS").unwrap_or(SEEDS));
     let mut total = Report::default();
     let mut failed = Vec::new();
     for seed in from..from + seeds {
-        match run(seed) {
+        match play(&asked(seed)).0 {
             Ok(report) => total.add(&report),
-            Err(violation) => {
-                eprintln!("seed {seed}: {violation}");
-                failed.push(seed);
+            Err(failure) => {
+                eprintln!("seed {seed}: {}", failure.violation);
+                failed.push((seed, failure));
             }
         }
     }
-    if let Some(seed) = one.or(failed.first().copied()) {
-        show(seed, if one.is_some() { usize::MAX } else { LOG_LINES });
-    }
     eprintln!("{seeds} seeds: {total:?}");
+    if let Some((seed, failure)) = failed.first() {
+        show(&asked(*seed), failure.clone());
+    }
+    let failed: Vec<u64> = failed.into_iter().map(|(seed, _)| seed).collect();
     assert!(failed.is_empty(), "failed seeds: {failed:?}");
     assert!(total.replies > 100 * seeds, "clients got nothing done: {total:?}");
-    assert!(one.is_some() || (total.events > seeds && total.locks > 0), "{total:?}");
+    assert!(total.events > seeds && total.locks > 0, "{total:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
+    let trial = Trial { seed: 5, log_lines_max: LOG_LINES, ..Trial::default() };
     let run = || {
-        let mut world = World::new(5, None, LOG_LINES);
-        let report = world.run();
-        (format!("{report:?}"), world.log().cloned().collect::<Vec<_>>())
+        let (outcome, log) = play(&trial);
+        (format!("{outcome:?}"), log)
     };
     assert_eq!(run(), run());
-}
-
-/// Some seed among the first shows that a rule is broken, by this complaint.
-fn check_noticed(breaks: Break, complaints: &[&str]) {
-    let mut others = Vec::new();
-    for seed in 0..20 {
-        let Err(violation) = World::new(seed, Some(breaks), 0).run() else { continue };
-        if complaints.iter().any(|complaint| violation.contains(complaint)) {
-            return;
-        }
-        others.push(violation);
-    }
-    panic!("nobody noticed {breaks:?}; noticed was {others:#?}");
-}
-
-#[test]
-fn lost_events_are_noticed() {
-    check_noticed(Break::EventsLost, &["before event", "expected", "by setWatches", "no Node"]);
-}
-
-#[test]
-fn replies_before_their_events_are_noticed() {
-    check_noticed(Break::RepliesFirst, &["came before event"]);
-}
-
-#[test]
-fn replies_out_of_turn_are_noticed() {
-    check_noticed(Break::RepliesSwapped, &["is next"]);
-}
-
-#[test]
-fn writes_of_sessions_that_moved_or_ended_are_noticed() {
-    check_noticed(
-        Break::FenceIgnored,
-        &["after the session was served", "for a session that is gone", "outlive"],
-    );
-}
-
-#[test]
-fn writes_on_changed_ground_are_noticed() {
-    check_noticed(
-        Break::GuardsIgnored,
-        &[
-            "without a parent",
-            "was deleted above",
-            "counter went",
-            "version moved",
-            "written again",
-        ],
-    );
-}
-
-#[test]
-fn sessions_that_expire_early_are_noticed() {
-    check_noticed(Break::LeasesCut, &["expired at"]);
-}
-
-#[test]
-fn ephemerals_that_outlive_their_session_are_noticed() {
-    check_noticed(Break::SessionFirst, &["outlive session"]);
-}
-
-#[test]
-fn a_zxid_that_falls_is_noticed() {
-    check_noticed(Break::ZxidsFall, &["was seen"]);
-}
-
-#[test]
-fn a_write_done_twice_is_noticed() {
-    check_noticed(Break::WrittenTwice, &["was written again"]);
-}
-
-#[test]
-fn a_refusal_of_a_living_session_is_noticed() {
-    check_noticed(Break::Refusals, &["was refused, but it is there"]);
-}
-
-#[test]
-fn sessions_that_never_expire_are_noticed() {
-    check_noticed(Break::SilenceKept, &["should have expired", "a session is left"]);
-}
-
-#[test]
-fn a_write_that_is_lost_is_noticed() {
-    check_noticed(
-        Break::WritesLost,
-        &["is in the history at None", "not created in this revision"],
-    );
-}
-
-#[test]
-fn a_tree_that_differs_is_noticed() {
-    check_noticed(Break::DataGarbled, &["expected Ok(Data"]);
-}
-
-#[test]
-fn failures_that_are_not_right_are_noticed() {
-    check_noticed(Break::FailuresInvented, &["was wrong from"]);
 }

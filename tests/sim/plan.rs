@@ -2,6 +2,7 @@
 
 use crate::etcd::Odds;
 use crate::random::Random;
+use crate::script::{Decision, Script};
 use std::time::Duration;
 
 /// What a run is like; drawn from its seed.
@@ -60,11 +61,19 @@ impl Plan {
         }
     }
 
-    /// Many writes arrive when nobody waits for them any more.
-    pub(crate) fn make_late(&mut self) {
-        self.sole = false;
-        self.odds.late = 200;
-        self.fault_every = Some(Duration::from_secs(2));
+    /// Without what the script leaves out.
+    pub(crate) fn with(mut self, script: &mut Script) -> Self {
+        let parts = [
+            (Decision::Net, &mut self.network_ms),
+            (Decision::Far, &mut self.etcd_ms),
+            (Decision::Lag, &mut self.lag_ms),
+        ];
+        for (decision, delay_ms) in parts {
+            if !script.takes(decision) {
+                *delay_ms = 1;
+            }
+        }
+        self
     }
 
     /// How much later than its timeout a silent session may end, if nothing goes wrong: the rest

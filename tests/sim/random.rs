@@ -1,14 +1,84 @@
-//! The one source of chance of a run: the same seed gives the same run.
+//! The one source of chance of a run: the same seed gives the same run. Each who draws has a
+//! stream of its own, and delays are drawn by the time, so that leaving one decision out does not
+//! change all others.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// SplitMix64: small, and good enough to draw faults with.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
-impl Random {
+/// Who draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    Plan,
+    /// When faults happen.
+    Faults,
+    /// One fault.
+    Fault(u64),
+    /// A client's pace and where it goes.
+    Client(usize),
+    /// One turn of a client's work.
+    Work(usize, u64),
+    /// What goes between a client and the shims, at a time.
+    Network(usize, u64),
+    /// A shim's start and its inside.
+    Shim(usize),
+    /// A shim's way to etcd, at a time.
+    Calls(usize, u64),
+    /// What becomes of its calls, at a time.
+    Call(usize, u64),
+    /// A shim's watch stream, at a time.
+    Stream(usize, u64),
+    /// Rules broken on purpose.
+    Break,
+}
+
+/// All streams of a seed.
+#[derive(Debug)]
+pub(crate) struct Chance {
+    seed: u64,
+    streams: BTreeMap<Source, Random>,
+}
+
+impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed ^ 0x5851_f42d_4c95_7f2d)
+        Self { seed, streams: BTreeMap::new() }
+    }
+
+    /// The stream of somebody who draws again and again.
+    pub(crate) fn of(&mut self, source: Source) -> &mut Random {
+        let seed = self.seed;
+        self.streams.entry(source).or_insert_with(|| Random::of(seed, source))
+    }
+
+    /// The stream of a single decision, or of a moment.
+    pub(crate) fn once(&self, source: Source) -> Random {
+        Random::of(self.seed, source)
+    }
+}
+
+impl Random {
+    fn of(seed: u64, source: Source) -> Self {
+        let (kind, first, second) = match source {
+            Source::Plan => (0, 0, 0),
+            Source::Faults => (1, 0, 0),
+            Source::Fault(number) => (2, 0, number),
+            Source::Client(client) => (3, client, 0),
+            Source::Work(client, number) => (4, client, number),
+            Source::Network(client, at) => (5, client, at),
+            Source::Shim(shim) => (6, shim, 0),
+            Source::Calls(shim, at) => (7, shim, at),
+            Source::Call(shim, number) => (8, shim, number),
+            Source::Stream(shim, at) => (9, shim, at),
+            Source::Break => (10, 0, 0),
+        };
+        let mut mixed = Self(seed ^ 0x5851_f42d_4c95_7f2d);
+        for part in [kind, first as u64, second] {
+            mixed.0 = mixed.next() ^ part;
+        }
+        mixed
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -1,7 +1,9 @@
 //! A shim: a `Keeper`, what holds it up, and its ways to etcd and to its clients.
 
 use crate::etcd::{Fate, refused, unanswered};
-use crate::world::{Event, Start, World};
+use crate::random::Source;
+use crate::script::Decision;
+use crate::world::{Event, Start, World, millis};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
@@ -33,6 +35,8 @@ pub(crate) struct Shim {
     spoken: Vec<ConnectionId>,
     /// It reaches etcd.
     pub(crate) linked: bool,
+    /// What it sends to etcd until then arrives when it has given it up.
+    pub(crate) slow_until: Duration,
     /// It has been alive, awake and linked since then.
     pub(crate) steady_since: Duration,
     /// It may not know which children came or went up to here.
@@ -46,6 +50,9 @@ pub(crate) struct Shim {
     /// What its clock shows beyond the world's.
     ahead: Duration,
 }
+
+/// What a shim asks of etcd in so many milliseconds goes wrong together.
+const CALLS_WINDOW_MS: u64 = 100;
 
 /// More timers than this at one moment are a loop.
 const SPINS_MAX: u32 = 200;
@@ -61,7 +68,7 @@ impl World {
             tick: self.plan.tick,
             session_timeout_min: 2 * self.plan.tick,
             session_timeout_max: 20 * self.plan.tick,
-            seed: self.random.seed(),
+            seed: self.chance.of(Source::Shim(shim)).seed(),
             sole: self.plan.sole,
             ttl_nodes: true,
             super_digest: None,
@@ -69,7 +76,7 @@ impl World {
             enforce_quota: false,
             container_check_interval: Duration::from_secs(20),
         };
-        let ahead = self.random.millis(0, 100_000);
+        let ahead = self.chance.of(Source::Shim(shim)).millis(0, 100_000);
         let old = &self.shims[shim];
         let fresh = Shim {
             number: old.number + 1,
@@ -120,7 +127,7 @@ impl World {
         self.shims[shim].steady_since = self.now;
         for input in std::mem::take(&mut self.shims[shim].held) {
             self.hand_in(shim, input);
-            if self.random.chance(500) {
+            if self.chance.of(Source::Shim(shim)).chance(500) {
                 self.drain(shim);
             }
         }
@@ -205,7 +212,7 @@ impl World {
             }
         }
         if let Some(breaks) = self.breaks {
-            breaks.outputs(&mut outputs, &mut self.random);
+            breaks.outputs(&mut outputs, self.chance.of(Source::Break));
         }
         for output in outputs {
             match output {
@@ -249,16 +256,34 @@ impl World {
     fn call(&mut self, shim: usize, command: StoreCommand) {
         let start = self.start_of(shim);
         let odds = if self.faulty { self.plan.odds } else { Default::default() };
-        let fate = odds.draw(&mut self.random, &command);
-        let at = self.now + self.random.millis(0, self.plan.etcd_ms);
+        // By the time, not by the number of calls, which depends on all that was asked before.
+        let window = millis(self.now) / CALLS_WINDOW_MS;
+        let mut fate = odds.draw(self.chance.once(Source::Call(shim, window)), &command);
+        if fate != Fate::Answered && !self.script.takes(Decision::Call(shim, window)) {
+            fate = Fate::Answered;
+        }
+        let at = self.now + self.etcd_delay(shim);
         self.schedule(at, Event::Call(start, command, fate));
+    }
+
+    /// How long the way to etcd takes, one way.
+    fn etcd_delay(&self, shim: usize) -> Duration {
+        let source = Source::Calls(shim, millis(self.now));
+        self.chance.once(source).millis(0, self.plan.etcd_ms)
     }
 
     pub(crate) fn called(&mut self, start: Start, command: StoreCommand, mut fate: Fate) {
         let reached = self.etcd.out_until.is_none() && self.shims[start.shim].linked;
         if !reached {
-            let late = self.random.millis(500, 9000);
-            fate = self.random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
+            let mut random = self.chance.once(Source::Calls(start.shim, millis(self.now)));
+            let late = random.millis(500, 9000);
+            fate = random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
+        }
+        let there = &self.shims[start.shim];
+        if reached && self.now < there.slow_until && matches!(command, StoreCommand::Commit(..)) {
+            fate = Fate::Late(
+                self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(1000, 9000),
+            );
         }
         let there = &self.shims[start.shim];
         if self.etcd.embedded && (there.number != start.number || there.keeper.is_none()) {
@@ -269,8 +294,9 @@ impl World {
         if self.breaks.is_some_and(|breaks| !breaks.command(&mut command)) {
             fate = Fate::Lost;
         }
-        let soon = self.now + self.random.millis(0, self.plan.etcd_ms);
-        let given_up = self.now + self.random.millis(300, 2000);
+        let soon = self.now + self.etcd_delay(start.shim);
+        let given_up = self.now
+            + self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(300, 2000);
         let answer = match fate {
             Fate::Answered | Fate::AnswerLost => {
                 let answer = match &command {
@@ -325,14 +351,15 @@ impl World {
         }
         if let Some(StoreEvent::Loaded(snapshot)) = missed.last_mut()
             && !self.etcd.embedded
-            && self.random.chance(700)
+            && self.chance.once(Source::Stream(shim, millis(self.now))).chance(700)
         {
             // etcd's history is read only once there is something to serve.
             let (until, since) = (snapshot.revision, snapshot.deletions_since);
             let deletions = std::mem::take(&mut snapshot.deletions);
             snapshot.deletions_since = until;
             let past = StoreEvent::Deleted(PastDeletions { until, deletions, since });
-            let at = self.now + self.random.millis(0, 3000);
+            let source = Source::Stream(shim, millis(self.now) + 1);
+            let at = self.now + self.chance.once(source).millis(0, 3000);
             let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
             self.schedule(at, Event::Stream(start, resumed, past));
         }
@@ -356,7 +383,8 @@ impl World {
     }
 
     fn stream(&mut self, shim: usize, event: StoreEvent) {
-        let lag = self.random.millis(0, self.plan.lag_ms);
+        let source = Source::Stream(shim, millis(self.now));
+        let lag = self.chance.once(source).millis(0, self.plan.lag_ms);
         let at = self.shims[shim].last_streamed.max(self.now + lag);
         self.shims[shim].last_streamed = at;
         let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
@@ -384,7 +412,8 @@ impl World {
     /// Something for a client leaves.
     fn send(&mut self, connection: ConnectionId, outgoing: Outgoing) {
         self.note(|_| format!("{connection:?} <- {outgoing:?}"));
-        let at = self.now + self.random.millis(0, self.plan.network_ms);
+        let Some(client) = self.wires.get(&connection).map(|wire| wire.client) else { return };
+        let at = self.now + self.network_delay(client);
         let Some(wire) = self.wires.get_mut(&connection) else { return };
         if let Outgoing::Connected(answer) = &outgoing {
             if let zkshim::keeper::request::Connected::Accepted { session, .. } = answer {

@@ -6,7 +6,8 @@ use crate::client::Client;
 use crate::etcd::{Etcd, Fate};
 use crate::faults::Fault;
 use crate::plan::Plan;
-use crate::random::Random;
+use crate::random::{Chance, Source};
+use crate::script::{Decision, Script};
 use crate::shim::{Input, Shim};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -37,7 +38,9 @@ pub(crate) enum Event {
     /// The client's end of a connection is closed.
     HangUp(ConnectionId),
     Client(usize),
-    Fault,
+    /// A connection breaks.
+    Break(ConnectionId),
+    Fault(u64),
     Mend(Fault),
 }
 
@@ -67,12 +70,47 @@ pub(crate) struct Report {
     pub(crate) faults: u64,
 }
 
+/// What is to be run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trial {
+    pub(crate) seed: u64,
+    /// A rule that is broken on purpose.
+    pub(crate) breaks: Option<Break>,
+    /// These decisions alone are taken.
+    pub(crate) only: Option<Vec<Decision>>,
+    /// Complaints with none of these words are not heard.
+    pub(crate) heeded: Option<&'static [&'static str]>,
+    /// When the run is over.
+    pub(crate) until: Option<Duration>,
+    /// How many lines of the trace are kept.
+    pub(crate) log_lines_max: usize,
+}
+
+/// Why a run stops before its end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something does not hold.
+    Violation(String),
+    /// It was to go no further.
+    Over,
+}
+
+impl From<String> for Stop {
+    fn from(violation: String) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// When the world begins.
+const BEGIN: Duration = Duration::from_secs(1000);
+
 /// See the file's text.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: Duration,
-    pub(crate) random: Random,
+    pub(crate) chance: Chance,
+    pub(crate) script: Script,
     pub(crate) etcd: Etcd,
     pub(crate) shims: Vec<Shim>,
     pub(crate) clients: Vec<Client>,
@@ -88,27 +126,28 @@ pub(crate) struct World {
     queue: BTreeMap<(Duration, u64), Event>,
     sequence: u64,
     violation: Option<String>,
+    /// Complaints about anything else are not heard.
+    heeded: Option<&'static [&'static str]>,
     log: Option<VecDeque<String>>,
     log_lines_max: usize,
+    /// When the run is over, whatever is under way.
+    until: Duration,
     leases_at: Option<Duration>,
 }
 
 impl World {
-    /// A world that keeps the last lines of its trace, so many.
-    pub(crate) fn new(seed: u64, breaks: Option<Break>, log_lines_max: usize) -> Self {
-        let mut random = Random::new(seed);
-        let mut plan = Plan::draw(&mut random);
-        if breaks == Some(Break::FenceIgnored) {
-            plan.make_late();
-        }
+    pub(crate) fn new(trial: &Trial) -> Self {
+        let mut chance = Chance::new(trial.seed);
+        let mut script = Script::new(trial.only.as_deref());
+        let plan = Plan::draw(chance.of(Source::Plan)).with(&mut script);
         let mut world = Self {
-            now: Duration::from_secs(1000),
+            now: BEGIN,
             etcd: Etcd::new(),
             shims: Vec::new(),
             clients: Vec::new(),
             wires: BTreeMap::new(),
             checks: Checks::default(),
-            breaks,
+            breaks: trial.breaks,
             faulty: plan.fault_every.is_some(),
             working: true,
             faults: 0,
@@ -116,10 +155,13 @@ impl World {
             queue: BTreeMap::new(),
             sequence: 0,
             violation: None,
-            log: (log_lines_max > 0).then(VecDeque::new),
-            log_lines_max,
+            heeded: trial.heeded,
+            log: (trial.log_lines_max > 0).then(VecDeque::new),
+            log_lines_max: trial.log_lines_max,
+            until: trial.until.unwrap_or(Duration::MAX),
             leases_at: None,
-            random,
+            chance,
+            script,
             plan,
         };
         if world.plan.fault_every.is_none() {
@@ -134,22 +176,25 @@ impl World {
         // One more for each shim, that stays with it and looks at everything in the end.
         for client in 0..world.plan.clients + world.plan.shims {
             let home = client.checked_sub(world.plan.clients);
-            let wanted_ms = 500 * (4 + world.random.below(30) as i32);
+            let random = world.chance.of(Source::Client(client));
+            let wanted_ms = 500 * (4 + random.below(30) as i32);
+            let at = world.now + random.millis(10, 3000);
             world.clients.push(Client::new(home, wanted_ms));
-            let at = world.now + world.random.millis(10, 3000);
-            world.schedule(at, Event::Client(client));
+            if world.script.takes(Decision::Join(client)) {
+                world.clients[client].leaving = false;
+                world.schedule(at, Event::Client(client));
+            }
         }
-        let first = world.now + world.random.millis(1000, 4000);
-        world.schedule(first, Event::Fault);
+        let first = world.now + world.chance.of(Source::Faults).millis(1000, 4000);
+        world.schedule(first, Event::Fault(0));
         world
     }
 
     /// Everything from the first connect until nothing is left.
     ///
     /// # Errors
-    /// What does not hold.
-    pub(crate) fn run(&mut self) -> Result<Report, String> {
-        let began = self.now;
+    /// What does not hold, or that the time is over.
+    pub(crate) fn run(&mut self) -> Result<Report, Stop> {
         let busy = self.plan.busy;
         self.pass(busy)?;
         self.calm_down();
@@ -166,7 +211,7 @@ impl World {
         self.pass(Duration::from_secs(160))?;
         self.check_empty()?;
         Ok(Report {
-            simulated: self.now - began,
+            simulated: self.now - BEGIN,
             replies: self.checks.replies,
             events: self.checks.events,
             revisions: self.etcd.engine.revision().0 as u64,
@@ -178,18 +223,21 @@ impl World {
     }
 
     /// Let time pass.
-    fn pass(&mut self, time: Duration) -> Result<(), String> {
+    fn pass(&mut self, time: Duration) -> Result<(), Stop> {
         let until = self.now + time;
         while let Some(entry) = self.queue.first_entry() {
             let at = entry.key().0;
             if at > until {
                 break;
             }
+            if at > self.until {
+                return Err(Stop::Over);
+            }
             let event = entry.remove();
             self.now = at;
             self.happen(event);
             if let Some(violation) = self.violation.take() {
-                return Err(violation);
+                return Err(Stop::Violation(violation));
             }
         }
         self.now = until;
@@ -215,7 +263,8 @@ impl World {
             Event::ToClient(connection, outgoing) => self.reach_client(connection, outgoing),
             Event::HangUp(connection) => self.hung_up(connection),
             Event::Client(client) => self.client_acts(client),
-            Event::Fault => self.fault(),
+            Event::Break(connection) => self.break_wire(connection),
+            Event::Fault(number) => self.fault(number),
             Event::Mend(fault) => self.mend(fault),
         }
     }
@@ -253,6 +302,10 @@ impl World {
 
     pub(crate) fn judge(&mut self, verdict: Result<(), String>) {
         if let Err(violation) = verdict {
+            if self.heeded.is_some_and(|heeded| !heeded.iter().any(|word| violation.contains(word)))
+            {
+                return;
+            }
             let at = self.now;
             self.note(|_| format!("VIOLATION: {violation}"));
             self.violation.get_or_insert(format!("at {at:?}: {violation}"));
@@ -279,6 +332,11 @@ impl World {
     pub(crate) fn revision(&self) -> Revision {
         self.etcd.engine.revision()
     }
+}
+
+/// A time's millisecond, to draw by.
+pub(crate) fn millis(at: Duration) -> u64 {
+    at.as_millis() as u64
 }
 
 fn brief(changes: &zkshim::keeper::txn::RevisionChanges) -> String {

@@ -1,0 +1,126 @@
+//! Rules that are broken on purpose must be noticed: what the checks are worth.
+
+use crate::breaks::Break;
+use crate::world::Trial;
+use crate::{make_smaller, play};
+
+/// Seeds that a broken rule is looked for in.
+const SEEDS: u64 = 40;
+
+fn trials(breaks: Break) -> impl Iterator<Item = Trial> {
+    (0..SEEDS).map(move |seed| Trial { seed, breaks: Some(breaks), ..Trial::default() })
+}
+
+#[test]
+fn a_failed_run_shrinks_to_what_matters_and_plays_again() {
+    let trial = trials(Break::FenceIgnored).find_map(|trial| {
+        let failure = play(&trial).0.err()?;
+        Some((trial, failure))
+    });
+    let (trial, failure) = trial.expect("a seed notices it");
+    let all = failure.taken.len();
+    let (smallest, told) = make_smaller(&trial, failure, 400);
+    eprintln!("{}\n{told}", smallest.violation);
+    assert!(smallest.taken.len() * 4 < all, "{all} decisions became {}", smallest.taken.len());
+    let again = Trial { only: Some(smallest.taken), ..trial };
+    let violation = play(&again).0.err().map(|failure| failure.violation);
+    assert_eq!(violation, Some(smallest.violation));
+}
+
+/// Some seed among the first shows that a rule is broken, by this complaint.
+fn check_noticed(breaks: Break, complaints: &[&str]) {
+    let mut others = Vec::new();
+    for trial in trials(breaks) {
+        let Err(failure) = play(&trial).0 else { continue };
+        if complaints.iter().any(|complaint| failure.violation.contains(complaint)) {
+            return;
+        }
+        others.push(failure.violation);
+    }
+    panic!("nobody noticed {breaks:?}; noticed was {others:#?}");
+}
+
+#[test]
+fn lost_events_are_noticed() {
+    check_noticed(Break::EventsLost, &["before event", "expected", "by setWatches", "no Node"]);
+}
+
+#[test]
+fn replies_before_their_events_are_noticed() {
+    check_noticed(Break::RepliesFirst, &["came before event"]);
+}
+
+#[test]
+fn replies_out_of_turn_are_noticed() {
+    check_noticed(Break::RepliesSwapped, &["is next"]);
+}
+
+#[test]
+fn writes_of_sessions_that_moved_or_ended_are_noticed() {
+    check_noticed(
+        Break::FenceIgnored,
+        &["after the session was served", "for a session that is gone", "outlive"],
+    );
+}
+
+#[test]
+fn writes_on_changed_ground_are_noticed() {
+    check_noticed(
+        Break::GuardsIgnored,
+        &[
+            "without a parent",
+            "was deleted above",
+            "counter went",
+            "version moved",
+            "written again",
+        ],
+    );
+}
+
+#[test]
+fn sessions_that_expire_early_are_noticed() {
+    check_noticed(Break::LeasesCut, &["expired at"]);
+}
+
+#[test]
+fn ephemerals_that_outlive_their_session_are_noticed() {
+    check_noticed(Break::SessionFirst, &["outlive session"]);
+}
+
+#[test]
+fn a_zxid_that_falls_is_noticed() {
+    check_noticed(Break::ZxidsFall, &["was seen"]);
+}
+
+#[test]
+fn a_write_done_twice_is_noticed() {
+    check_noticed(Break::WrittenTwice, &["was written again"]);
+}
+
+#[test]
+fn a_refusal_of_a_living_session_is_noticed() {
+    check_noticed(Break::Refusals, &["was refused, but it is there"]);
+}
+
+#[test]
+fn sessions_that_never_expire_are_noticed() {
+    check_noticed(Break::SilenceKept, &["should have expired", "a session is left"]);
+}
+
+#[test]
+fn a_write_that_is_lost_is_noticed() {
+    check_noticed(
+        Break::WritesLost,
+        &["is in the history at None", "not created in this revision"],
+    );
+}
+
+#[test]
+fn a_tree_that_differs_is_noticed() {
+    check_noticed(Break::DataGarbled, &["expected Ok(Data"]);
+}
+
+#[test]
+fn failures_that_are_not_right_are_noticed() {
+    check_noticed(Break::FailuresInvented, &["was wrong from"]);
+}

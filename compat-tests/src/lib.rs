@@ -4,4 +4,5 @@
 pub mod clients;
 pub mod conformance;
 pub mod differential;
+pub mod history;
 pub mod servers;

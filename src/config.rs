@@ -122,7 +122,9 @@ pub struct ServeArgs {
     pub four_letter_words: String,
 
     /// The longest request in bytes, which bounds a znode's data (jute.maxbuffer). Clients have a
-    /// limit of their own on what they accept.
+    /// limit of their own on what they accept, and so has etcd: beyond 1.5 MB it needs a larger
+    /// --max-request-bytes, on every member, or refuses what is larger. The log says so at the
+    /// start.
     #[arg(
         long,
         env = "ZKSHIM_JUTE_MAX_BUFFER",
@@ -352,6 +354,7 @@ fn store_options(args: &ServeArgs) -> Result<store::StoreOptions, ConfigError> {
         (Some(StoreKind::Embedded) | None, true) => {
             Ok(store::StoreOptions::Embedded(store::embedded::Options {
                 data_dir: args.data_dir.clone(),
+                value_bytes_max: args.jute_max_buffer,
             }))
         }
         (Some(StoreKind::Etcd), true) => Err(ConfigError(
@@ -365,6 +368,7 @@ fn store_options(args: &ServeArgs) -> Result<store::StoreOptions, ConfigError> {
             Ok(store::StoreOptions::Etcd(store::etcd::Options {
                 endpoints,
                 prefix: prefix(&args.prefix)?,
+                value_bytes_max: args.jute_max_buffer,
                 ..store::etcd::Options::default()
             }))
         }

@@ -170,7 +170,7 @@ mod tests {
     async fn a_store_that_cannot_be_opened_is_the_failure() {
         let file = tempfile::NamedTempFile::new().expect("there is room for a file");
         let data_dir = file.path().to_owned();
-        let store = StoreOptions::Embedded(embedded::Options { data_dir });
+        let store = StoreOptions::Embedded(embedded::Options::at(data_dir));
         let mut running = Running::start(options(), store);
         let failure = running.failed().await;
         assert!(matches!(failure, Failure::Store(_)), "{failure:?}");
@@ -180,8 +180,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_asked_before_the_store_is_open_is_not_lost() {
         let data = tempfile::TempDir::new().expect("there is room for a directory");
-        let store_options =
-            StoreOptions::Embedded(embedded::Options { data_dir: data.path().to_owned() });
+        let store_options = StoreOptions::Embedded(embedded::Options::at(data.path().to_owned()));
         let (events, mut told) = mpsc::channel(8);
         let slot = Arc::new(Slot::default());
         let mut commands = Commands { slot: Arc::clone(&slot), direct: false };
@@ -206,7 +205,7 @@ mod tests {
         let data = tempfile::TempDir::new().expect("there is room for a directory");
         for _ in 0..2 {
             let data_dir = data.path().to_owned();
-            let store = StoreOptions::Embedded(embedded::Options { data_dir });
+            let store = StoreOptions::Embedded(embedded::Options::at(data_dir));
             let mut running = Running::start(options(), store);
             assert!(running.handle().status().await.is_ok());
             let waited = tokio::time::timeout(Duration::from_millis(200), running.failed()).await;

@@ -191,6 +191,9 @@ pub enum StoreEvent {
     Changed(RevisionChanges),
     /// Everything up to this revision has been told.
     Progress(Revision),
+    /// The store takes txns of so many bytes at most; `None`: of as many as it was told to expect.
+    /// Told when it is learnt, and when it changes.
+    TxnBytesMax(Option<usize>),
     /// The end of a [`StoreCommand::Commit`].
     Committed(Token, Result<TxnAnswer, CommitError>),
     /// The end of a [`StoreCommand::Barrier`]: the store's revision, or why there is none.

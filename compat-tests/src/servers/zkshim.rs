@@ -69,7 +69,7 @@ impl ZkshimOptions {
                 prefix: prefix.clone(),
                 ..etcd::Options::default()
             }),
-            None => StoreOptions::Embedded(embedded::Options { data_dir: data_dir.to_path_buf() }),
+            None => StoreOptions::Embedded(embedded::Options::at(data_dir.to_path_buf())),
         }
     }
 }

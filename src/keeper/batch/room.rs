@@ -123,6 +123,14 @@ impl Room {
         }
     }
 
+    /// The store takes so many bytes, or more than is ever gathered.
+    pub fn bytes_known(&mut self, bytes_max: Option<usize>) {
+        // What is counted here is less than what goes over the wire.
+        let bytes = bytes_max.map_or(usize::MAX, |bytes| bytes / 3 * 2);
+        self.most.bytes_max = bytes.min(Limits::default().bytes_max);
+        self.gathers.bytes_max = self.most.bytes_max;
+    }
+
     /// So many operations fit, as was tried.
     pub fn operations_proved(&mut self, operations: usize) {
         self.most.operations_max = self.most.operations_max.max(operations);
@@ -179,6 +187,20 @@ mod tests {
             room.refused();
         });
         assert_eq!(room.gathers(), Limits::LEAST);
+    }
+
+    #[test]
+    fn what_the_store_takes_is_kept_to() {
+        let mut room = Room::default();
+        room.bytes_known(Some(600_000));
+        assert_eq!(room.gathers().bytes_max, 400_000);
+        room.refused();
+        (0..1000).for_each(|_| room.taken());
+        assert_eq!(room.gathers().bytes_max, 400_000);
+        room.bytes_known(Some(16 << 20));
+        assert_eq!(room.gathers(), Limits::default(), "larger batches gain nothing");
+        room.bytes_known(None);
+        assert_eq!(room.gathers(), Limits::default());
     }
 
     #[test]

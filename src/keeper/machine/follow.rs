@@ -54,6 +54,7 @@ impl Keeper {
                 Probe::UnderWay(probe, size) if probe == token => self.probed(size, &result),
                 _ => self.committed(token, result),
             },
+            StoreEvent::TxnBytesMax(bytes_max) => self.room.bytes_known(bytes_max),
             StoreEvent::BarrierPassed(token, Ok(revision)) => {
                 self.barriers.answered(token, revision);
                 self.release();

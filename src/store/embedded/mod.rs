@@ -28,7 +28,25 @@ use tokio::sync::{mpsc, watch};
 pub struct Options {
     /// A directory of its own; it is created if there is none.
     pub data_dir: PathBuf,
+    /// The largest value that is going to be written; what etcd takes by default is taken anyway.
+    pub value_bytes_max: usize,
 }
+
+impl Options {
+    /// The store in a directory, with etcd's limits.
+    pub fn at(data_dir: PathBuf) -> Self {
+        Self { data_dir, value_bytes_max: 0 }
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        let needed = self.value_bytes_max.saturating_add(AROUND_VALUE_BYTES);
+        Limits { request_bytes_max: limits.request_bytes_max.max(needed), ..limits }
+    }
+}
+
+/// What a txn is longer than the value in it.
+const AROUND_VALUE_BYTES: usize = 16 * 1024;
 
 /// The embedded store at work on its thread.
 #[derive(Debug)]
@@ -43,6 +61,7 @@ impl Embedded {
         options: Options,
         events: mpsc::Sender<StoreEvent>,
     ) -> Result<Self, StoreError> {
+        let limits = options.limits();
         let data_dir = options.data_dir;
         let (disk, state) = open_disk(&data_dir).await?;
         tracing::info!(
@@ -52,7 +71,7 @@ impl Embedded {
             revision = %state.revision,
             "embedded store is open; its data is not replicated"
         );
-        let engine = Engine::restore(Limits::default(), state, Duration::ZERO);
+        let engine = Engine::restore(limits, state, Duration::ZERO);
         Self::start(engine, disk, events, data_dir)
     }
 

@@ -13,7 +13,7 @@ fn put(name: &str, lease: LeaseId) -> Txn {
 
 async fn open(directory: &Path) -> (Embedded, mpsc::Receiver<StoreEvent>, Snapshot) {
     let (events, mut told) = mpsc::channel(16);
-    let options = Options { data_dir: directory.join("data") };
+    let options = Options::at(directory.join("data"));
     let store = Embedded::open(options, events).await.expect("the directory is ours");
     let Some(StoreEvent::Loaded(snapshot)) = told.recv().await else { panic!("not loaded") };
     (store, told, snapshot)

@@ -12,6 +12,7 @@ use crate::store::etcd::connection::{Connection, describe};
 use crate::store::etcd::deletions;
 use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
+use crate::store::etcd::room::Room;
 use crate::store::etcd::snapshot;
 use bytes::Bytes;
 use etcd_client::proto::{PbEvent, PbWatchResponse};
@@ -30,6 +31,8 @@ pub(super) struct Changes {
     /// Somebody wants to know how far the stream is.
     asked: Arc<Notify>,
     told: Option<Told>,
+    /// The last that was told of how large a txn may be.
+    bytes_told: Option<usize>,
     /// The events of a message that goes on in the next one.
     fragments: Vec<PbEvent>,
     /// How many watches in a row were opened and have not told anything.
@@ -75,6 +78,7 @@ impl Changes {
             events,
             asked,
             told: None,
+            bytes_told: None,
             fragments: Vec::new(),
             fruitless: 0,
         }
@@ -119,6 +123,7 @@ impl Changes {
             Some(told) => return Err(self.another_cluster(told, position.cluster)),
             None => self.load(connection).await?,
         };
+        self.tell_room(connection).await?;
         let mut options = WatchOptions::new()
             .with_range(self.prefix.range_end())
             .with_start_revision(told.revision.0 + 1);
@@ -135,6 +140,19 @@ impl Changes {
         let (requests, messages) = opened.map_err(|error| describe(&error))?.split();
         self.fruitless = self.fruitless.saturating_add(1);
         self.drain(connection, requests, messages).await
+    }
+
+    async fn tell_room(&mut self, connection: &Connection) -> Result<(), End> {
+        let bytes_max = match connection.room {
+            Room::Only(bytes) => Some(bytes),
+            Room::Enough | Room::Unknown => None,
+        };
+        if self.bytes_told != bytes_max {
+            self.bytes_told = bytes_max;
+            let event = StoreEvent::TxnBytesMax(bytes_max);
+            self.events.send(event).await.map_err(|_| End::Closed)?;
+        }
+        Ok(())
     }
 
     async fn load(&mut self, connection: &Connection) -> Result<Told, End> {

@@ -2,6 +2,7 @@
 
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::prefix::Prefix;
+use crate::store::etcd::room::{self, Room};
 use etcd_client::{
     Channel, Client, ConnectOptions, GetOptions, KvClient, LeaseClient, ResponseHeader, WatchClient,
 };
@@ -19,6 +20,8 @@ pub(super) struct Connection {
     pub(super) version: String,
     /// etcd's cluster id.
     pub(super) cluster: u64,
+    /// How large a request it takes, if it was asked.
+    pub(super) room: Room,
     /// For what the crate has no call.
     pub(super) channel: tonic::transport::Channel,
     pub(super) kv: KvClient,
@@ -61,6 +64,7 @@ impl Connection {
             endpoint: name,
             version: String::new(),
             cluster: 0,
+            room: Room::Unknown,
             channel,
             kv: client.kv_client().max_decoding_message_size(usize::MAX),
             lease: client.lease_client(),
@@ -82,6 +86,11 @@ impl Connection {
         let call = kv.get(prefix.own_key(), Some(options));
         let answer = within(PROBE_TIMEOUT, call).await?;
         position(answer.header())
+    }
+
+    /// Asks the member how large a request it takes.
+    pub(super) async fn ask_room(&mut self, bytes_wanted: usize) {
+        self.room = room::ask(&self.kv, bytes_wanted, PROBE_TIMEOUT).await;
     }
 
     /// Asks the member about itself.

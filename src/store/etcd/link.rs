@@ -2,6 +2,7 @@
 
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::prefix::Prefix;
+use crate::store::etcd::room::{self, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -27,6 +28,7 @@ pub(super) enum State {
 pub(super) struct Supervisor {
     endpoints: Vec<Endpoint>,
     prefix: Prefix,
+    value_bytes_max: usize,
     state: watch::Sender<State>,
     suspects: mpsc::Receiver<u64>,
     generation: u64,
@@ -64,11 +66,16 @@ impl Link {
 }
 
 impl Supervisor {
-    pub(super) fn new(endpoints: Vec<Endpoint>, prefix: Prefix) -> (Self, Link) {
+    pub(super) fn new(
+        endpoints: Vec<Endpoint>,
+        prefix: Prefix,
+        value_bytes_max: usize,
+    ) -> (Self, Link) {
         let (state, receiver) = watch::channel(State::Searching("not tried yet".into()));
         let (sender, suspects) = mpsc::channel(16);
         let link = Link { state: receiver, suspects: sender };
-        (Self { endpoints, prefix, state, suspects, generation: 0 }, link)
+        let generation = 0;
+        (Self { endpoints, prefix, value_bytes_max, state, suspects, generation }, link)
     }
 
     /// Connects, watches over the connection, and connects again, for ever.
@@ -87,6 +94,7 @@ impl Supervisor {
                     "this etcd cannot tell progress; keys are written instead"
                 );
             }
+            self.say_what_it_takes(&connection);
             self.state.send_replace(State::Connected(Arc::clone(&connection)));
             let reason = self.guard(&connection).await;
             tracing::warn!(endpoint = connection.endpoint, reason, "lost etcd");
@@ -100,7 +108,7 @@ impl Supervisor {
         loop {
             for endpoint in &self.endpoints {
                 self.generation += 1;
-                match Connection::open(endpoint, self.generation, &self.prefix).await {
+                match self.open(endpoint).await {
                     Ok(connection) => return Arc::new(connection),
                     Err(reason) => {
                         let reason = format!("{}: {reason}", endpoint.uri());
@@ -111,6 +119,31 @@ impl Supervisor {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn open(&self, endpoint: &Endpoint) -> Result<Connection, String> {
+        // A small limit of clients says nothing of batches.
+        let wanted = room::wanted(self.value_bytes_max.max(BATCH_BYTES));
+        let mut connection = Connection::open(endpoint, self.generation, &self.prefix).await?;
+        connection.ask_room(wanted).await;
+        Ok(connection)
+    }
+
+    /// It serves all the same: what fits is served, and what does not is refused by itself.
+    fn say_what_it_takes(&self, connection: &Connection) {
+        let needed = room::wanted(self.value_bytes_max);
+        if let Room::Only(max_request_bytes) = connection.room
+            && max_request_bytes < needed
+        {
+            tracing::error!(
+                endpoint = connection.endpoint,
+                max_request_bytes,
+                needed,
+                "etcd takes smaller requests than clients may send (--jute-max-buffer), and what \
+                 is larger will be refused: start every member of etcd with --max-request-bytes \
+                 of at least what is needed, or lower --jute-max-buffer"
+            );
         }
     }
 
@@ -130,6 +163,9 @@ impl Supervisor {
         }
     }
 }
+
+/// A batch of small requests may be as large as this.
+const BATCH_BYTES: usize = 1024 * 1024;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -8,6 +8,7 @@ mod prefix;
 
 mod leader;
 mod link;
+mod room;
 
 mod changes;
 mod deletions;
@@ -68,7 +69,8 @@ impl Etcd {
         let prefix = Prefix::new(&options.prefix);
         let timeout = options.call_timeout;
         let background = Background::default();
-        let (supervisor, link) = Supervisor::new(endpoints.clone(), prefix.clone());
+        let (supervisor, link) =
+            Supervisor::new(endpoints.clone(), prefix.clone(), options.value_bytes_max);
         background.spawn(supervisor.run());
         wait(&link).await;
         let (watcher, leader) = LeaderWatcher::new(link.clone(), endpoints, prefix.clone());

@@ -11,6 +11,8 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// Everything of ours is under this prefix; the tree's keys come behind it. Not empty.
     pub prefix: String,
+    /// The largest value that is going to be written: etcd is asked whether it takes that much.
+    pub value_bytes_max: usize,
     /// How long one call may take. What was asked of etcd then has an unknown outcome.
     pub call_timeout: Duration,
 }
@@ -20,6 +22,7 @@ impl Default for Options {
         Self {
             endpoints: vec!["http://127.0.0.1:2379".into()],
             prefix: "/zkshim/".into(),
+            value_bytes_max: 1024 * 1024,
             call_timeout: Duration::from_secs(10),
         }
     }

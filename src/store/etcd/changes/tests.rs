@@ -27,10 +27,11 @@ fn fragment(events: Vec<PbEvent>) -> PbWatchResponse {
 /// how it ended if it did.
 async fn check(messages: Vec<PbWatchResponse>) -> (Vec<String>, Option<End>) {
     let (events, mut told) = mpsc::channel(64);
-    let (_, link) = crate::store::etcd::link::Supervisor::new(Vec::new(), Prefix::new("/zkshim/"));
+    let prefix = Prefix::new("/zkshim/");
+    let (_, link) = crate::store::etcd::link::Supervisor::new(Vec::new(), prefix.clone(), 0);
     let asked = Arc::new(Notify::new());
     let timeout = Duration::from_secs(1);
-    let mut changes = Changes::new(link, Prefix::new("/zkshim/"), timeout, events, asked);
+    let mut changes = Changes::new(link, prefix, timeout, events, asked);
     changes.told = Some(Told { cluster: 7, revision: Revision(5) });
     let mut end = None;
     for message in messages {

@@ -4,5 +4,6 @@
 pub mod clients;
 pub mod conformance;
 pub mod differential;
+pub mod faults;
 pub mod history;
 pub mod servers;

@@ -36,7 +36,15 @@ impl Socket {
     /// # Errors
     /// Nobody listens.
     pub fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)
+        Self::open_within(address, ANSWER_TIMEOUT)
+    }
+
+    /// Connects, or gives up.
+    ///
+    /// # Errors
+    /// Nobody listens, or nobody answers in time.
+    pub fn open_within(address: SocketAddr, within: Duration) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, within)
             .with_context(|| format!("connect to {address}"))?;
         stream.set_nodelay(true).context("set TCP_NODELAY")?;
         Ok(Self { stream, received: Vec::new(), closed: false })

@@ -98,6 +98,8 @@ impl DerefMut for Etcd {
     }
 }
 
-fn is_healthy(address: SocketAddr) -> bool {
+/// Whether the etcd at the address serves.
+#[must_use]
+pub fn is_healthy(address: SocketAddr) -> bool {
     ask(address, b"GET /health HTTP/1.0\r\n\r\n").contains(r#""health":"true""#)
 }

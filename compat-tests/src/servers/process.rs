@@ -95,6 +95,13 @@ impl Process {
         self.child.id()
     }
 
+    /// What follows a prefix (`--name=`) in the first of its arguments that has it.
+    #[must_use]
+    pub fn argument(&self, prefix: &str) -> Option<String> {
+        let texts = self.launch.command.get_args().filter_map(|argument| argument.to_str());
+        texts.filter_map(|text| text.strip_prefix(prefix)).map(str::to_owned).next()
+    }
+
     /// Everything that the server wrote to its standard streams.
     #[must_use]
     pub fn log(&self) -> String {
@@ -158,12 +165,21 @@ impl Process {
     /// # Errors
     /// It still runs, or does not serve again.
     pub fn restart(&mut self) -> Result<()> {
+        self.spawn_again()?;
+        self.wait_until_serving()
+    }
+
+    /// As [`Process::restart`], without waiting until it serves.
+    ///
+    /// # Errors
+    /// It still runs, or cannot be run again.
+    pub fn spawn_again(&mut self) -> Result<()> {
         if self.exit.is_none() {
             bail!("{} still runs", self.launch.name);
         }
         self.child = spawn_logged(&mut self.launch, &self.log)?;
         self.exit = None;
-        self.wait_until_serving()
+        Ok(())
     }
 
     /// The exit status if the process has ended.

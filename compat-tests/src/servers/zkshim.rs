@@ -130,7 +130,10 @@ impl DerefMut for Zkshim {
 }
 
 /// The program to test: `ZKSHIM_BIN`, or the one beside the running test.
-fn binary() -> Result<PathBuf> {
+///
+/// # Errors
+/// It is not built.
+pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os("ZKSHIM_BIN") {
         return Ok(PathBuf::from(path));
     }

@@ -1,0 +1,73 @@
+//! Real faults: three etcd members and three zkshim in network namespaces, under load, while
+//! processes die and pause and networks split.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+
+use compat_tests::faults::cluster::Settings;
+use compat_tests::faults::kind::Kind;
+use compat_tests::faults::namespace;
+use compat_tests::faults::recovery::table;
+use compat_tests::faults::run::{Plan, run};
+
+/// Runs three etcd members and three zkshim in network namespaces, with clients, and breaks one
+/// thing after the other. Ends with a table of the times until the clients worked again.
+///
+/// Needs root, or a kernel that lets users make namespaces, and `unshare`, `setpriv` and `ip`.
+#[derive(Debug, Parser)]
+#[command(name = "zk-faults")]
+struct Cli {
+    /// Decides the order of the faults and whom they strike.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long to begin new faults.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+    /// Each kind so many times, in a random order; else any kind, until the time is over.
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// The kinds to choose from, separated by commas; all of them by default.
+    #[arg(long, value_name = "KIND,KIND", value_delimiter = ',')]
+    kinds: Vec<Kind>,
+    /// etcd's --quota-backend-bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    quota_bytes: u64,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = if namespace::is_inside() { inside(&cli) } else { outside() };
+    done.unwrap_or_else(|error| {
+        eprintln!("zk-faults: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn outside() -> Result<ExitCode> {
+    namespace::can_be_made().map_err(anyhow::Error::msg)?;
+    compat_tests::faults::cluster::fetch()?;
+    namespace::run_inside()
+}
+
+fn inside(cli: &Cli) -> Result<ExitCode> {
+    let kinds = if cli.kinds.is_empty() { Kind::all().to_vec() } else { cli.kinds.clone() };
+    let settings = Settings { seed: cli.seed, quota_bytes: cli.quota_bytes, ..Settings::default() };
+    let time = Duration::from_secs(60 * cli.minutes);
+    let plan = Plan { seed: cli.seed, kinds, rounds: cli.rounds, time, settings };
+    let report = run(&plan)?;
+    println!("\n{}", table(&report.recoveries));
+    println!(
+        "{} faults, {} writes acknowledged, the lock held {} times, {} violations",
+        report.recoveries.len(),
+        report.writes,
+        report.holds,
+        report.violations.len()
+    );
+    for violation in &report.violations {
+        println!("VIOLATION: {violation}");
+    }
+    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

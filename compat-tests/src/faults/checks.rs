@@ -1,0 +1,183 @@
+//! The judge: what the clients were told, beside what the servers hold in the end.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::conformance::wire::{op, record};
+use crate::faults::record::{Hold, Record, Told};
+use crate::faults::roamer::Roamer;
+
+/// What the servers hold in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// The version of the shared counter.
+    pub count: i32,
+    /// Sequential nodes and what is in them.
+    pub numbered: Vec<(String, String)>,
+    /// Ephemerals that are left, though every session has ended.
+    pub left: Vec<String>,
+}
+
+/// Reads it from one server.
+///
+/// # Errors
+/// The server cannot be read.
+pub fn read(server: SocketAddr) -> Result<Ending> {
+    let mut roamer = Roamer::new(vec![server], 0, Duration::from_secs(10));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !matches!(roamer.connect(), Ok(true)) {
+        ensure!(Instant::now() < deadline, "{server} takes no client");
+    }
+    let mut ask = |opcode, path: &str, watch: bool| {
+        let body = if watch { record().string(path).flag(false) } else { record().string(path) };
+        roamer.call(opcode, body).map_err(|trouble| anyhow!("read {path}: {trouble:?}"))
+    };
+    ask(op::SYNC, "/", false)?.ok()?;
+    let count = ask(op::EXISTS, "/faults/counter", true)?.stat()?.version;
+    let mut ending = Ending { count, ..Ending::default() };
+    for name in ask(op::GET_CHILDREN, "/faults/numbers", true)?.names()? {
+        let path = format!("/faults/numbers/{name}");
+        let (data, _) = ask(op::GET_DATA, &path, true)?.data_and_stat()?;
+        let text = String::from_utf8(data.unwrap_or_default()).context("read a number")?;
+        ending.numbered.push((path, text));
+    }
+    ending.left = ask(op::GET_CHILDREN, "/faults/here", true)?.names()?;
+    let lock = ask(op::EXISTS, "/faults/lock", true)?;
+    if lock.error == 0 {
+        ending.left.push("lock".to_owned());
+    }
+    let _ = roamer.close();
+    Ok(ending)
+}
+
+/// Adds to the record what the ending shows to be wrong.
+pub fn judge(record: &Record, ending: &Ending) {
+    let found = record.with(|told| {
+        [counts(told, ending), numbers(told, ending), locks(&mut told.holds)].concat()
+    });
+    found.into_iter().for_each(|text| record.violation(text));
+    if !ending.left.is_empty() {
+        record.violation(format!("{:?} outlived their sessions", ending.left));
+    }
+}
+
+fn counts(told: &Told, ending: &Ending) -> Vec<String> {
+    let mut found = Vec::new();
+    let made = i32::try_from(told.counted.len()).unwrap_or(i32::MAX);
+    let unknown = i32::try_from(told.counts_unknown).unwrap_or(i32::MAX);
+    if ending.count < made || ending.count > made.saturating_add(unknown) {
+        found.push(format!(
+            "the counter is at {} after {made} acknowledged counts and {unknown} in doubt",
+            ending.count
+        ));
+    }
+    if let Some((version, client)) = told.counted.iter().next_back()
+        && *version > ending.count
+    {
+        found.push(format!("version {version} of client {client} is lost"));
+    }
+    found
+}
+
+fn numbers(told: &Told, ending: &Ending) -> Vec<String> {
+    let mut found = Vec::new();
+    let held: BTreeSet<_> = ending.numbered.iter().collect();
+    for (path, text) in &told.numbered {
+        if !held.contains(&(path.clone(), text.clone())) {
+            found.push(format!("{path}, made as {text}, is lost"));
+        }
+    }
+    let mut texts = BTreeSet::new();
+    for (path, text) in &ending.numbered {
+        if !texts.insert(text) {
+            found.push(format!("{text} was made twice, at last as {path}"));
+        }
+        if told.numbered.get(path) != Some(text) && !told.numbered_unknown.contains(text) {
+            found.push(format!("nobody made {path} as {text}"));
+        }
+    }
+    found
+}
+
+fn locks(holds: &mut [Hold]) -> Vec<String> {
+    holds.sort_by_key(|hold| hold.from);
+    let mut found = Vec::new();
+    let mut last: Option<Hold> = None;
+    for hold in holds.iter() {
+        if let Some(last) = last
+            && last.client != hold.client
+            && hold.from < last.to
+        {
+            found.push(format!(
+                "clients {} and {} held the lock at once for {:?}",
+                last.client,
+                hold.client,
+                last.to - hold.from
+            ));
+        }
+        if last.is_none_or(|last| last.to < hold.to) {
+            last = Some(*hold);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(told: Told, ending: &Ending) -> Vec<String> {
+        let record = Record::default();
+        record.with(|empty| *empty = told);
+        judge(&record, ending);
+        record.with(|told| std::mem::take(&mut told.violations))
+    }
+
+    #[test]
+    fn a_record_that_fits_is_accepted() {
+        let told = Told {
+            counted: [(1, 0), (3, 1)].into(),
+            counts_unknown: 1,
+            numbered: [("a".to_owned(), "1".to_owned())].into(),
+            numbered_unknown: vec!["2".to_owned(), "3".to_owned()],
+            ..Told::default()
+        };
+        let numbered = vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), "3".to_owned())];
+        let ending = Ending { count: 3, numbered, left: Vec::new() };
+        assert_eq!(judged(told, &ending), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_is_lost_is_found() {
+        let numbered = [("a".to_owned(), "1".to_owned())].into();
+        let told = Told { counted: [(1, 0), (2, 1)].into(), numbered, ..Told::default() };
+        let ending = Ending { count: 1, ..Ending::default() };
+        assert_eq!(judged(told, &ending).len(), 3);
+    }
+
+    #[test]
+    fn what_was_applied_twice_or_left_is_found() {
+        let told = Told { numbered_unknown: vec!["1".to_owned()], ..Told::default() };
+        let numbered = vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())];
+        let ending = Ending { count: 1, numbered, left: vec!["x".to_owned()] };
+        assert_eq!(judged(told, &ending).len(), 3);
+    }
+
+    #[test]
+    fn a_lock_that_two_held_is_found() {
+        let start = Instant::now();
+        let hold = |client, from, to| Hold {
+            client,
+            from: start + Duration::from_millis(from),
+            to: start + Duration::from_millis(to),
+        };
+        let apart = vec![hold(1, 0, 10), hold(2, 10, 20), hold(1, 30, 40)];
+        assert_eq!(judged(Told { holds: apart, ..Told::default() }, &Ending::default()).len(), 0);
+        let overlapping = vec![hold(1, 0, 10), hold(2, 9, 20)];
+        let told = Told { holds: overlapping, ..Told::default() };
+        assert_eq!(judged(told, &Ending::default()).len(), 1);
+    }
+}

@@ -1,0 +1,248 @@
+//! A run: servers, load, one fault after the other, and the judgement.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::differential::chance::Chance;
+use crate::faults::admin::Admin;
+use crate::faults::checks::{judge, read};
+use crate::faults::cluster::{Cluster, Settings, shim_addresses};
+use crate::faults::inject::{make, mend};
+use crate::faults::kind::{Kind, Since};
+use crate::faults::load::{Load, prepare};
+use crate::faults::record::Record;
+use crate::faults::recovery::{Recovery, clients_of, seconds};
+
+/// How long after a fault was mended every client must work again, whatever it was.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long is watched after all work again.
+const AFTERMATH: Duration = Duration::from_secs(2);
+/// How long the clients have to go back to their shims.
+const SETTLING: Duration = Duration::from_secs(1);
+/// A shim that was cut off has so long beyond half of a timeout until it is seen to have cut.
+const CUT_SLACK: Duration = Duration::from_millis(1500);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Decides the order of faults and whom they strike.
+    pub seed: u64,
+    /// The kinds to choose from.
+    pub kinds: Vec<Kind>,
+    /// Each kind so many times, in a random order; else, until the time is over, any.
+    pub rounds: Option<usize>,
+    /// When to begin no further fault.
+    pub time: Duration,
+    /// Of the servers.
+    pub settings: Settings,
+}
+
+/// What a run showed.
+#[derive(Debug)]
+pub struct Report {
+    /// By fault.
+    pub recoveries: Vec<Recovery>,
+    /// What must not be.
+    pub violations: Vec<String>,
+    /// How many writes were acknowledged.
+    pub writes: usize,
+    /// How many times the lock was held.
+    pub holds: usize,
+}
+
+/// Runs a plan, inside a world.
+///
+/// # Errors
+/// The rig itself does not work; what the servers do wrong is in the report.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let mut cluster = Cluster::start(plan.settings.clone())?;
+    let admin = Admin::new()?;
+    prepare(&shim_addresses())?;
+    let record = Arc::new(Record::default());
+    let load = Load::start(&cluster, &record)?;
+    let recoveries = faults(plan, &mut cluster, &admin, &record, &load);
+    load.stop();
+    if recoveries.is_err() {
+        logs(&cluster);
+    }
+    let recoveries = recoveries?;
+    let mut endings = Vec::new();
+    for server in shim_addresses() {
+        endings.push(read(server)?);
+    }
+    if let Some(first) = endings.first() {
+        judge(&record, first);
+        if endings.iter().any(|ending| ending != first) {
+            record.violation("the shims do not end with the same tree".to_owned());
+        }
+    }
+    let (violations, writes, holds) = record.with(|told| {
+        let lives = told.lives.values();
+        let writes = lives.map(|life| life.writes_acknowledged.len()).sum();
+        (std::mem::take(&mut told.violations), writes, told.holds.len())
+    });
+    if !violations.is_empty() {
+        logs(&cluster);
+    }
+    Ok(Report { recoveries, violations, writes, holds })
+}
+
+fn faults(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    admin: &Admin,
+    record: &Record,
+    load: &Load,
+) -> Result<Vec<Recovery>> {
+    let mut chance = Chance::new(plan.seed);
+    let mut waiting = Vec::new();
+    for _ in 0..plan.rounds.unwrap_or(0) {
+        waiting.extend(plan.kinds.iter().copied());
+    }
+    let end = Instant::now() + plan.time;
+    let mut recoveries = Vec::new();
+    all_work(record, Instant::now())?;
+    while Instant::now() < end {
+        let kind = match plan.rounds {
+            Some(_) if waiting.is_empty() => break,
+            Some(_) => waiting.swap_remove(chance.below(waiting.len())),
+            None => chance.pick(&plan.kinds),
+        };
+        recoveries.push(fault(kind, cluster, admin, record, &mut chance)?);
+        load.call_home();
+        sleep(SETTLING);
+    }
+    Ok(recoveries)
+}
+
+fn fault(
+    kind: Kind,
+    cluster: &mut Cluster,
+    admin: &Admin,
+    record: &Record,
+    chance: &mut Chance,
+) -> Result<Recovery> {
+    let on_each: Vec<(SocketAddr, Vec<usize>)> = shim_addresses()
+        .into_iter()
+        .map(|address| (address, clients_of(record, address)))
+        .collect();
+    let fault = make(cluster, admin, kind, chance)?;
+    let since_fault = fault.at;
+    sleep(kind.lasts());
+    mend(cluster, admin, &fault)?;
+    let mended = Instant::now();
+    let since = match kind.since() {
+        Since::Fault => since_fault,
+        Since::Mended => mended,
+    };
+    all_work(record, mended)?;
+    all_serve(cluster, mended)?;
+    sleep(AFTERMATH);
+    let struck = on_each.iter().find(|(address, _)| {
+        fault
+            .victim
+            .strip_prefix("shim ")
+            .is_some_and(|index| address.ip().to_string().ends_with(&format!(".2{index}")))
+    });
+    let on_struck = struck.map(|(_, clients)| clients.as_slice()).unwrap_or_default();
+    let recovery = Recovery::read(record, kind, (since_fault, since, Instant::now()), on_struck);
+    say(&fault.victim, &recovery);
+    check_cuts(record, &recovery, on_struck.len());
+    Ok(recovery)
+}
+
+/// A shim that has lost etcd cuts all its clients, within half of their timeouts.
+fn check_cuts(record: &Record, recovery: &Recovery, clients: usize) {
+    if !matches!(recovery.kind, Kind::ShimCut | Kind::ShimDeaf | Kind::ShimMute) {
+        return;
+    }
+    if recovery.cut_after.len() < clients {
+        record.violation(format!(
+            "{}: of {clients} clients of the shim only {} were cut",
+            recovery.kind.name(),
+            recovery.cut_after.len()
+        ));
+    }
+    for (timeout, after) in &recovery.cut_after {
+        if *after > (*timeout / 2).min(Duration::from_secs(10)) + CUT_SLACK {
+            record.violation(format!(
+                "{}: a client with a timeout of {timeout:?} was cut after {after:?}",
+                recovery.kind.name()
+            ));
+        }
+    }
+}
+
+fn say(victim: &str, recovery: &Recovery) {
+    let mut again = recovery.works_again.clone();
+    again.sort_unstable();
+    let again: Vec<_> = again.into_iter().map(seconds).collect();
+    let cut: Vec<_> = recovery
+        .cut_after
+        .iter()
+        .map(|(timeout, after)| format!("{}s:{}", timeout.as_secs(), seconds(*after)))
+        .collect();
+    println!(
+        "{:18} {victim:24} again after {} | longest write {} | cut {} ({} of 60 s) {} | expired {}",
+        recovery.kind.name(),
+        again.join(" "),
+        seconds(recovery.longest_write),
+        recovery.cut,
+        recovery.cut_long,
+        cut.join(" "),
+        recovery.expired,
+    );
+}
+
+/// Waits until each client has a write that began after this moment, or is connected if it does
+/// not write.
+fn all_work(record: &Record, since: Instant) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let idle: Vec<usize> = record.with(|told| {
+            let works = |life: &crate::faults::record::Life| match life.writes {
+                true => life.works_again(since).is_some(),
+                false => life.server.is_some(),
+            };
+            let lives = told.lives.iter().filter(|(_, life)| !works(life));
+            lives.map(|(number, _)| *number).collect()
+        });
+        if idle.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("clients {idle:?} do not work again within {PATIENCE:?}");
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until each server serves again by itself.
+fn all_serve(cluster: &mut Cluster, since: Instant) -> Result<()> {
+    for server in cluster.members.iter_mut().chain(&mut cluster.shims) {
+        server.process.wait_until_serving()?;
+    }
+    let took = since.elapsed();
+    if took > PATIENCE {
+        bail!("the servers serve again only after {took:?}");
+    }
+    Ok(())
+}
+
+/// What the shims have to say, for whoever looks for the reason.
+fn logs(cluster: &Cluster) {
+    for shim in &cluster.shims {
+        let log = shim.process.log();
+        let lines: Vec<_> = log.lines().collect();
+        let tail = lines.len().saturating_sub(60);
+        eprintln!(
+            "--- {:?} ---\n{}",
+            shim.machine,
+            lines.get(tail..).unwrap_or_default().join("\n")
+        );
+    }
+}

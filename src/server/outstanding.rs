@@ -17,15 +17,23 @@ pub(super) const REQUESTS_MAX: usize = 1000;
 /// Bytes of their frames, likewise.
 pub(super) const BYTES_MAX: usize = 4 << 20;
 
-/// Requests of all connections that may wait before the server stops reading from every
-/// connection that has one waiting (ZooKeeper's `globalOutstandingLimit`, which is 1000 for a
-/// log that takes one batch at a time; ours has several under way).
+/// Requests of all connections that may wait before the server stops reading from those with
+/// more than their share (ZooKeeper's `globalOutstandingLimit`, which is 1000 for a log that takes
+/// one batch at a time; ours has several under way).
+///
+/// A share is what each gets if all that have something waiting get the same: some connections
+/// that do not read what was answered to them keep nobody else from asking.
 pub(super) const TOTAL_REQUESTS_MAX: usize = 20_000;
+
+/// The smallest share, however many connections there are.
+const SHARE_MIN: usize = 8;
 
 /// The requests of all connections.
 #[derive(Debug)]
 pub(super) struct Total {
     requests: AtomicUsize,
+    /// Connections that have something waiting.
+    busy: AtomicUsize,
     requests_max: usize,
     /// There is room again.
     freed: Notify,
@@ -33,18 +41,32 @@ pub(super) struct Total {
 
 impl Total {
     pub(super) fn new(requests_max: usize, freed: Notify) -> Self {
-        Self { requests: AtomicUsize::new(0), requests_max, freed }
+        let (requests, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { requests, busy, requests_max, freed }
     }
 
     pub(super) fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 
-    fn add(&self, count: usize) {
-        self.requests.fetch_add(count, Ordering::Relaxed);
+    /// Whether a connection with so many waiting may have one more.
+    fn has_room_beside(&self, waiting: usize) -> bool {
+        let share = || self.requests_max / self.busy.load(Ordering::Relaxed).max(1);
+        self.requests() < self.requests_max || waiting < share().max(SHARE_MIN)
     }
 
-    fn remove(&self, count: usize) {
+    fn add(&self, count: usize, begins: bool) {
+        self.requests.fetch_add(count, Ordering::Relaxed);
+        if begins {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// `ends`: the connection has nothing waiting any more.
+    fn remove(&self, count: usize, ends: bool) {
+        if ends {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+        }
         let before = self.requests.fetch_sub(count, Ordering::Relaxed);
         if before >= self.requests_max && before - count < self.requests_max {
             self.freed.notify_waiters();
@@ -82,8 +104,8 @@ impl<'a> Outstanding<'a> {
 
     /// These are handed in now. Returns how many wait.
     pub(super) fn add(&self, asked: impl ExactSizeIterator<Item = Asked>) -> usize {
-        self.total.add(asked.len());
         let mut waiting = self.waiting();
+        self.total.add(asked.len(), waiting.requests.is_empty() && asked.len() > 0);
         for asked in asked {
             waiting.frame_bytes += asked.frame_bytes;
             waiting.requests.push_back(asked);
@@ -106,7 +128,7 @@ impl<'a> Outstanding<'a> {
         waiting.frame_bytes -= frame_bytes;
         let left = waiting.requests.len();
         drop(waiting);
-        self.total.remove(count);
+        self.total.remove(count, count > 0 && left == 0);
         self.changed.notify_one();
         left
     }
@@ -151,7 +173,7 @@ impl<'a> Outstanding<'a> {
         waiting.requests.is_empty()
             || (waiting.requests.len() < REQUESTS_MAX
                 && waiting.frame_bytes < BYTES_MAX
-                && self.total.requests() < self.total.requests_max)
+                && self.total.has_room_beside(waiting.requests.len()))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -163,7 +185,7 @@ impl Drop for Outstanding<'_> {
     /// What a closed connection waited for is not waited for any more.
     fn drop(&mut self) {
         let count = self.requests();
-        self.total.remove(count);
+        self.total.remove(count, count > 0);
     }
 }
 
@@ -207,14 +229,38 @@ mod tests {
     }
 
     #[test]
-    fn above_the_total_only_those_wait_who_have_something_outstanding() {
-        let total = Total::new(10, Notify::new());
-        let (busy, idle) = (Outstanding::new(&total), Outstanding::new(&total));
-        busy.add(asked(10, 20));
-        assert!(!has_room(&busy));
-        assert!(has_room(&idle));
-        busy.answered(1, |_| ());
-        assert!(has_room(&busy));
+    fn above_the_total_only_those_wait_who_have_more_than_their_share() {
+        let total = Total::new(1000, Notify::new());
+        let greedy: Vec<_> = (0..4).map(|_| Outstanding::new(&total)).collect();
+        for greedy in &greedy {
+            greedy.add(asked(250, 20));
+        }
+        assert!(!greedy.iter().any(has_room));
+        let modest = Outstanding::new(&total);
+        for _ in 0..199 {
+            assert!(has_room(&modest));
+            modest.add(asked(1, 20));
+        }
+        modest.add(asked(1, 20));
+        assert!(!has_room(&modest), "a fifth of all is its share");
+        modest.answered(1, |_| ());
+        assert!(has_room(&modest));
+        greedy[0].answered(51, |_| ());
+        assert!(has_room(&greedy[0]) && !has_room(&greedy[1]));
+    }
+
+    #[test]
+    fn the_share_is_never_too_small_to_work_with() {
+        let total = Total::new(100, Notify::new());
+        let many: Vec<_> = (0..100).map(|_| Outstanding::new(&total)).collect();
+        for one in &many {
+            one.add(asked(SHARE_MIN - 1, 20));
+        }
+        assert!(many.iter().all(has_room));
+        many[0].add(asked(1, 20));
+        assert!(!has_room(&many[0]));
+        drop(many);
+        assert_eq!((total.requests(), total.busy.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[tokio::test]

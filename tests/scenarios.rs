@@ -108,7 +108,7 @@ transcripts! {
     a_shim_that_loses_again_and_again_goes_first,
     a_shim_that_loses_its_own_lease_goes_on_under_a_new_number,
     a_shim_that_never_got_a_session_does_not_end_it,
-    a_stat_in_a_multi_may_miss_what_another_shim_did,
+    a_stat_in_a_multi_has_what_another_shim_did,
     a_write_on_the_old_connection_fails_when_the_session_has_moved,
     a_zxid_never_falls,
     an_end_is_given_up_when_the_session_has_moved_away,

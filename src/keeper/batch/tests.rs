@@ -4,7 +4,7 @@ use super::*;
 use crate::keeper::planner::{Test, Write};
 use crate::keeper::request::Body;
 use crate::keeper::txn::CommitError;
-use crate::keeper::zxid::Revision;
+use crate::keeper::zxid::{Revision, ZxidOffset};
 use crate::store::embedded::engine::Engine;
 use crate::store::embedded::limits::Limits as StoreLimits;
 use proptest::prelude::*;
@@ -27,7 +27,9 @@ fn plan(guards: &[Slot], writes: &[Slot], depends: &[Slot]) -> Plan {
         depends: depends.to_vec(),
         writes: writes.iter().map(|slot| (slot.clone(), write.clone())).collect(),
         outcome: Ok(Body::Empty),
-        stat_of: None,
+        effects: Vec::new(),
+        told: Vec::new(),
+        offset: ZxidOffset::default(),
         must_wait: false,
     }
 }

@@ -12,7 +12,7 @@ use crate::keeper::sessions::{Local, Pending, Stay, Work};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use crate::keeper::zxid::Revision;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// Batches under way at most. More would make each smaller, and a put in a small batch costs
@@ -238,7 +238,6 @@ impl Desk<'_, '_> {
     fn take_run(&mut self, stay: Stay, local: &mut Local, builder: &mut Builder<Carried>) -> Run {
         let session = stay.session;
         let mut joined = 0;
-        let mut told = FxHashSet::default();
         while let Some(head) = local.queue.front() {
             let alone = stands_alone(&head.work);
             if !is_write(&head.work) || (alone && joined > 0) {
@@ -255,7 +254,7 @@ impl Desk<'_, '_> {
                 Some(Run::Behind(token))
             } else if let Some(until) = self.held_until(&plan) {
                 Some(Run::Held(until))
-            } else if plan.must_wait || plan.changes_stat_of(&told) {
+            } else if plan.must_wait {
                 Some(Run::Next)
             } else {
                 self.find_room(session, &plan, &mut claims, builder).err()
@@ -268,7 +267,6 @@ impl Desk<'_, '_> {
                 break;
             }
             let Some(pending) = local.queue.pop_front() else { break };
-            told.extend(plan.stat_of.clone());
             builder.join(Some(session), Carried::Session(stay, pending), plan);
             builder.claim(claims, self.settings.shim_lease);
             joined += 1;

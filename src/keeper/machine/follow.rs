@@ -4,6 +4,7 @@
 //! are put out, then the replies to our own requests in it and the reads that these release.
 
 use crate::keeper::keyspace::Slot;
+use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Internal, Keeper, Probe, Registration, Waiter};
 use crate::keeper::request::{Body, ConnectionId, SessionId};
 use crate::keeper::sessions::leases::Holder;
@@ -191,6 +192,9 @@ impl Keeper {
         } else {
             FxHashSet::default()
         };
+        let named = self.replica.batch_in(&changes).and_then(|number| self.numbers.get(&number));
+        let batch = named.and_then(|token| self.batches.get(token));
+        let mut stats = batch.map(|batch| Stats::before(batch, &self.replica.tree));
         let applied = self.replica.apply(changes);
         if self.settings.offset != self.replica.offset {
             self.settings.offset = self.replica.offset;
@@ -198,7 +202,8 @@ impl Keeper {
         let zxid = self.zxid();
         self.fire(&applied.fired, zxid);
         for number in &applied.batches {
-            self.batch_named(*number, |key| keys.contains(key));
+            let stats = stats.take().unwrap_or_default();
+            self.batch_named(*number, stats, |key| keys.contains(key));
         }
         self.sessions_changed(&applied.sessions);
         self.claims_changed(&applied);

@@ -9,6 +9,7 @@ mod handshake;
 mod internal;
 mod serve;
 mod settle;
+mod stats;
 mod timers;
 mod watching;
 

@@ -3,15 +3,13 @@
 use crate::keeper::batch::{Batch, Entry, Fate};
 use crate::keeper::error::ErrorCode;
 use crate::keeper::machine::follow::PROBES;
+use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Carried, Internal, Keeper, Probe, Waiter};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Planner, SessionFence, Writer};
-use crate::keeper::request::{Body, ConnectionId, MultiResult, Operation, SessionId, Xid};
+use crate::keeper::request::{Body, ConnectionId, Operation, SessionId, Xid};
 use crate::keeper::sessions::{Local, Pending, Stay, Work};
-use crate::keeper::tree::Path;
 use crate::keeper::txn::{CommitError, Key, LeaseId, StoreCommand, Token, TxnAnswer};
-use crate::keeper::zxid::Zxid;
-use jute::Stat;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
 
@@ -70,8 +68,13 @@ impl Keeper {
         }
     }
 
-    /// The stream has named a batch.
-    pub(super) fn batch_named(&mut self, number: u64, contains: impl Fn(&Key) -> bool) {
+    /// The stream has named a batch. `stats` is from just before its revision was applied.
+    pub(super) fn batch_named(
+        &mut self,
+        number: u64,
+        stats: Stats,
+        contains: impl Fn(&Key) -> bool,
+    ) {
         let Some(token) = self.numbers.remove(&number) else { return };
         let Some(batch) = self.take_batch(token) else { return };
         self.confirm(batch.sent_at);
@@ -81,7 +84,7 @@ impl Keeper {
         if fates.contains(&Fate::Conflict) {
             self.nested_left = NESTED_AFTER_CONFLICT;
         }
-        self.settle(token, batch.entries, &fates);
+        self.settle(token, batch.entries, &fates, stats);
     }
 
     /// A batch without writes: its guards held at a revision that the tree has reached.
@@ -89,7 +92,7 @@ impl Keeper {
         let Some(batch) = self.take_batch(token) else { return };
         self.confirm(batch.sent_at);
         let fates = vec![Fate::NoTrace; batch.entries.len()];
-        self.settle(token, batch.entries, &fates);
+        self.settle(token, batch.entries, &fates, Stats::default());
     }
 
     fn take_batch(&mut self, token: Token) -> Option<Batch<Carried>> {
@@ -100,7 +103,13 @@ impl Keeper {
         Some(batch)
     }
 
-    fn settle(&mut self, token: Token, entries: Vec<Entry<Carried>>, fates: &[Fate]) {
+    fn settle(
+        &mut self,
+        token: Token,
+        entries: Vec<Entry<Carried>>,
+        fates: &[Fate],
+        mut stats: Stats,
+    ) {
         // Where a session's writes end that have taken effect: what it asked before them cannot
         // be planned again.
         let mut effective = FxHashMap::default();
@@ -133,7 +142,7 @@ impl Keeper {
             }
             stays.extend(stay);
         }
-        done.into_iter().for_each(|entry| self.finish(entry));
+        done.into_iter().for_each(|entry| self.finish(entry, &mut stats));
         again.reverse();
         self.put_back(again);
         // Those who waited behind the batch come first: else a session that always has another
@@ -203,7 +212,8 @@ impl Keeper {
         plan.writes.is_empty() && plan.outcome == entry.plan.outcome
     }
 
-    fn finish(&mut self, entry: Entry<Carried>) {
+    fn finish(&mut self, entry: Entry<Carried>, stats: &mut Stats) {
+        let outcome = stats.settle(entry.plan, self.replica.applied, self.settings.offset);
         let (session, pending) = match entry.work {
             Carried::Session(stay, pending) => (stay.session, pending),
             Carried::Internal(internal) => {
@@ -225,7 +235,6 @@ impl Keeper {
                 self.finish_end(session, Some((pending.connection, xid)));
             }
             Work::Request(xid, _) => {
-                let outcome = self.settled(entry.plan.outcome, entry.plan.stat_of.as_ref());
                 self.reply(pending.connection, xid, outcome);
             }
         }
@@ -415,35 +424,6 @@ impl Keeper {
             self.proceed(session);
         }
     }
-
-    /// A planned outcome once its revision is applied.
-    fn settled(
-        &self,
-        outcome: Result<Body, ErrorCode>,
-        stat_of: Option<&Path>,
-    ) -> Result<Body, ErrorCode> {
-        let zxid = self.zxid();
-        let mut body = outcome?;
-        match &mut body {
-            Body::Stat(stat) => {
-                let node = stat_of.and_then(|path| self.replica.tree.find(path));
-                match node {
-                    Some(node) => *stat = node.record.stat(self.settings.offset),
-                    None => settle_stat(stat, zxid),
-                }
-            }
-            Body::PathStat(_, stat) => settle_stat(stat, zxid),
-            Body::Multi(results) => {
-                for result in results {
-                    if let MultiResult::Create2(_, stat) | MultiResult::SetData(stat) = result {
-                        settle_stat(stat, zxid);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(body)
-    }
 }
 
 fn session_of(entry: &Entry<Carried>) -> Option<SessionId> {
@@ -454,13 +434,5 @@ fn stay_of(entry: &Entry<Carried>) -> Option<Stay> {
     match &entry.work {
         Carried::Session(stay, _) => Some(*stay),
         Carried::Internal(_) => None,
-    }
-}
-
-fn settle_stat(stat: &mut Stat, zxid: Zxid) {
-    for field in [&mut stat.czxid, &mut stat.mzxid, &mut stat.pzxid] {
-        if *field == Zxid::PENDING.0 {
-            *field = zxid.0;
-        }
     }
 }

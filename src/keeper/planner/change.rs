@@ -4,7 +4,7 @@ use crate::keeper::acl;
 use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
-use crate::keeper::planner::{Planner, Test};
+use crate::keeper::planner::{Effect, Planner, Test};
 use crate::keeper::request::{Body, Check, Delete, SetAcl, SetData};
 use crate::keeper::tree::quota::Usage;
 use crate::keeper::tree::{self, Kind, Path, Record};
@@ -93,6 +93,7 @@ impl Planner<'_, '_> {
         let value = keyspace::encode_pzxid(None);
         self.write(Slot::Pzxid(parent_path.clone()), Some(value), LeaseId::NONE);
         self.overlay.remove(path);
+        self.plan.effects.push(Effect::Deleted(path.clone()));
         self.overlay.update(&parent_path, |parent| {
             parent.pzxid = Revision::PENDING;
             parent.keys.pzxid = Revision::PENDING;
@@ -125,6 +126,7 @@ impl Planner<'_, '_> {
         self.write(Slot::Node(path.clone()), Some(value.encode()), record.keys.lease);
         let stat = record.stat(self.settings.offset);
         self.overlay.update(&path, |node| *node = record);
+        self.tell(&path);
         Ok((path, stat))
     }
 
@@ -147,7 +149,7 @@ impl Planner<'_, '_> {
         self.write(Slot::Acl(path.clone()), Some(value), record.keys.lease);
         let stat = record.stat(self.settings.offset);
         self.overlay.update(&path, |node| *node = record);
-        self.plan.stat_of = Some(path);
+        self.tell(&path);
         Ok(Body::Stat(stat))
     }
 

@@ -5,7 +5,7 @@ use crate::keeper::acl;
 use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
-use crate::keeper::planner::{Planner, Test};
+use crate::keeper::planner::{Effect, Planner, Test};
 use crate::keeper::request::{Body, Create, CreateOpcode};
 use crate::keeper::tree::quota::{self, Usage};
 use crate::keeper::tree::{self, Keys, Kind, Path, Record};
@@ -231,6 +231,7 @@ impl Planner<'_, '_> {
         };
         let stat = record.stat(self.settings.offset);
         self.overlay.insert(path, record);
+        self.plan.effects.push(Effect::Created(path.clone()));
         self.overlay.update(parent_path, |parent| {
             parent.creates = creates;
             parent.pzxid = Revision::PENDING;

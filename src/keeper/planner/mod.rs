@@ -11,8 +11,7 @@ mod session;
 use crate::keeper::acl::{self, Identity};
 use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{ShimId, Slot};
-use crate::keeper::overlay::{Overlay, RequestIndex};
-use crate::keeper::path;
+use crate::keeper::overlay::{Mark, Overlay, RequestIndex};
 use crate::keeper::request::{Body, Operation, SessionId};
 use crate::keeper::tree::quota::{self, HardLimits, Usage};
 use crate::keeper::tree::{Path, Record};
@@ -20,7 +19,7 @@ use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::Bytes;
 use indexmap::{IndexMap, IndexSet};
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::FxBuildHasher;
 use std::time::Duration;
 
 /// What must hold of one key.
@@ -92,25 +91,32 @@ pub struct Plan {
     pub writes: Writes,
     /// The reply; zxids of this very txn are [`crate::keeper::zxid::Zxid::PENDING`].
     pub outcome: Result<Body, ErrorCode>,
-    /// The znode whose Stat the reply carries, to be read once the txn is applied.
-    pub stat_of: Option<Path>,
+    /// Which znodes come and go, in order. Empty for a failure.
+    pub effects: Vec<Effect>,
+    /// The Stats in the reply whose children are counted once the txn is applied, in order.
+    pub told: Vec<Told>,
+    /// How the zxids in the reply were made.
+    pub offset: ZxidOffset,
     /// It writes what an earlier request of the batch writes, and must wait for the next one.
     pub must_wait: bool,
 }
 
-impl Plan {
-    /// Whether it changes the Stat of one of these znodes: a reply that is read once the whole
-    /// batch is applied would show what its client asked for later.
-    pub fn changes_stat_of(&self, paths: &FxHashSet<Path>) -> bool {
-        let is_told = |(slot, write): (&Slot, &Write)| match slot {
-            Slot::Node(path) if write.value.is_none() => {
-                paths.contains(path) || paths.contains(path::parent_or_root(path))
-            }
-            Slot::Node(path) | Slot::Acl(path) | Slot::Creates(path) => paths.contains(path),
-            _ => false,
-        };
-        !paths.is_empty() && self.writes.iter().any(is_told)
-    }
+/// A znode that a plan makes or removes, as the Stat of its parent shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is created.
+    Created(Path),
+    /// It is deleted.
+    Deleted(Path),
+}
+
+/// A Stat in a reply, of a znode whose children may change before the plan is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The znode.
+    pub path: Path,
+    /// So many of the plan's effects come before it.
+    pub after: usize,
 }
 
 /// What is the same for all requests of a shim.
@@ -178,7 +184,9 @@ impl<'p, 't> Planner<'p, 't> {
             depends: Vec::new(),
             writes: Writes::default(),
             outcome: Ok(Body::Empty),
-            stat_of: None,
+            effects: Vec::new(),
+            told: Vec::new(),
+            offset: settings.offset,
             must_wait: false,
         };
         let taken_over = Vec::new();
@@ -198,20 +206,29 @@ impl<'p, 't> Planner<'p, 't> {
         let outcome = match operation {
             Operation::Create(create) => self.plan_create(create),
             Operation::Delete(delete) => self.plan_delete(delete).map(|()| Body::Empty),
-            Operation::SetData(set) => self.plan_set_data(set).map(|(path, stat)| {
-                self.plan.stat_of = Some(path);
-                Body::Stat(stat)
-            }),
+            Operation::SetData(set) => self.plan_set_data(set).map(|(_, stat)| Body::Stat(stat)),
             Operation::SetAcl(set) => self.plan_set_acl(set),
             Operation::Multi(operations) => self.plan_multi(operations),
             other => unreachable!("{other:?} is not a write"),
         };
         if outcome.is_err() {
-            self.overlay.roll_back(mark);
-            self.plan.writes.clear();
+            self.take_back(mark);
         }
         self.plan.outcome = outcome;
         self.plan
+    }
+
+    /// A failure changes nothing; what it rests on stays.
+    fn take_back(&mut self, mark: Mark) {
+        self.overlay.roll_back(mark);
+        self.plan.writes.clear();
+        self.plan.effects.clear();
+        self.plan.told.clear();
+    }
+
+    /// The reply carries a znode's Stat as it is now.
+    fn tell(&mut self, path: &Path) {
+        self.plan.told.push(Told { path: path.clone(), after: self.plan.effects.len() });
     }
 
     fn guard(&mut self, slot: Slot, test: Test) {

@@ -22,8 +22,7 @@ impl Planner<'_, '_> {
                 Ok(result) => results.push(result),
                 Err(ErrorCode::MarshallingError) => return Err(ErrorCode::MarshallingError),
                 Err(code) => {
-                    self.overlay.roll_back(mark);
-                    self.plan.writes.clear();
+                    self.take_back(mark);
                     return Ok(Body::Multi(failed(operations.len(), results.len(), code)));
                 }
             }

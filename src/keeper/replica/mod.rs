@@ -6,10 +6,10 @@
 mod load;
 mod revision;
 
-use crate::keeper::keyspace::{SessionValue, ShimId, Slot, StepKind};
+use crate::keeper::keyspace::{self, SessionValue, ShimId, Slot, StepKind};
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::{self, Path, Tree};
-use crate::keeper::txn::LeaseId;
+use crate::keeper::txn::{Change, LeaseId, RevisionChanges};
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
 use jute::Acl;
 use rustc_hash::FxHashMap;
@@ -118,6 +118,17 @@ impl Replica {
     /// Whether a number is this shim's, or was.
     pub fn is_own(&self, shim: ShimId) -> bool {
         self.shims.contains(&shim)
+    }
+
+    /// The number of this shim's batch that a revision holds, if it is one of its own.
+    pub fn batch_in(&self, changes: &RevisionChanges) -> Option<u64> {
+        // Each batch ends with its number.
+        changes.changes.iter().rev().find_map(|change| {
+            let Change::Put(entry) = change else { return None };
+            let slot = entry.key.starts_with(b"x").then(|| Slot::parse(&entry.key)).flatten()?;
+            let own = matches!(slot, Slot::Batch(shim) if self.is_own(shim));
+            own.then(|| keyspace::decode_number(entry.value.clone())).flatten()
+        })
     }
 
     /// The zxid that clients know of.

@@ -116,6 +116,11 @@ pub struct ServeArgs {
     #[arg(long, env = "ZKSHIM_MAX_SESSION_TIMEOUT", value_name = "MS")]
     pub max_session_timeout: Option<u64>,
 
+    /// How long a session may go without a key in etcd, in milliseconds: one that ends before,
+    /// and writes nothing, costs etcd nothing. 0 gives each its key before its client is told.
+    #[arg(long, env = "ZKSHIM_SESSION_KEY_DELAY_MS", value_name = "MS", default_value_t = 1000)]
+    pub session_key_delay_ms: u64,
+
     /// The four-letter words that are answered, separated by commas, or * for all; srvr always
     /// is. Probes often want ruok, monitoring mntr. wchc, wchp and dump can be costly.
     #[arg(long, env = "ZKSHIM_FOUR_LETTER_WORDS", value_name = "LIST", default_value = "srvr")]
@@ -233,6 +238,12 @@ impl Config {
                 session_timeout_max: timeout_max,
                 seed,
                 sole,
+                session_key_delay: Duration::from_millis(within(
+                    "--session-key-delay-ms",
+                    args.session_key_delay_ms,
+                    0,
+                    60_000,
+                )?),
                 ttl_nodes: args.ttl_nodes,
                 super_digest: super_digest(args)?,
                 skip_acl: args.skip_acl,

@@ -318,7 +318,12 @@ fn slot_bytes(slot: &Slot) -> usize {
             path.len() + OVERHEAD
         }
         Slot::Claim(slot, _) => slot_bytes(slot) + OVERHEAD,
-        Slot::Session(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => OVERHEAD,
+        Slot::Session(_)
+        | Slot::Steps(..)
+        | Slot::Batch(_)
+        | Slot::Ended(_)
+        | Slot::Secret
+        | Slot::Meta => OVERHEAD,
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Values are small binary records; the first byte is the record's version.
 
+pub mod own;
+
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::{Kind, Path};
 use crate::keeper::txn::{Key, LeaseId};
@@ -42,6 +44,10 @@ pub enum Slot {
     Batch(ShimId),
     /// `w<key>/<shim>`: an advisory claim on a key that the shim has lost too often.
     Claim(Box<Self>, ShimId),
+    /// `e<shim>`: sessions that ended lately and never had a key.
+    Ended(ShimId),
+    /// `k`: what sessions' passwords are made from.
+    Secret,
     /// `meta`.
     Meta,
 }
@@ -69,6 +75,8 @@ impl Slot {
                 key.put_slice(format!("/{:016x}", shim.0).as_bytes());
                 key.freeze()
             }
+            Self::Ended(shim) => tagged(b'e', &format!("{:016x}", shim.0)),
+            Self::Secret => Bytes::from_static(b"k"),
             Self::Meta => Bytes::from_static(META),
         }
     }
@@ -95,6 +103,8 @@ impl Slot {
                 let (slot, shim) = rest.rsplit_once('/')?;
                 Self::Claim(Box::new(Self::parse(slot.as_bytes())?), ShimId(hex(shim)?))
             }
+            b'e' => Self::Ended(ShimId(hex(rest)?)),
+            b'k' if rest.is_empty() => Self::Secret,
             _ => return None,
         })
     }
@@ -386,21 +396,6 @@ pub fn decode_steps(mut value: Bytes) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The value of `meta`.
-pub fn encode_meta(offset: i64) -> Bytes {
-    let mut out = BytesMut::with_capacity(13);
-    out.put_u8(RECORD);
-    out.put_u32(LAYOUT);
-    out.put_i64(offset);
-    out.freeze()
-}
-
-/// Read `meta`: the layout and the zxid offset.
-pub fn decode_meta(mut value: Bytes) -> Option<(u32, i64)> {
-    (value.try_get_u8().ok()? == RECORD).then_some(())?;
-    Some((value.try_get_u32().ok()?, value.try_get_i64().ok()?))
-}
-
 /// What guards compare a key's lease with, for a znode on no lease.
 pub const UNLEASED: LeaseId = LeaseId::NONE;
 
@@ -418,6 +413,8 @@ mod tests {
             Slot::Session(SessionId(0x7fff_0000_0000_0001)),
             Slot::Steps(ShimId(u64::MAX), 7),
             Slot::Batch(ShimId(1)),
+            Slot::Ended(ShimId(3)),
+            Slot::Secret,
             Slot::Claim(Box::new(Slot::Creates("/a/b".into())), ShimId(9)),
             Slot::Meta,
         ];
@@ -462,7 +459,6 @@ mod tests {
         assert_eq!(decode_pzxid(encode_pzxid(None)), Some(None));
         assert_eq!(decode_pzxid(encode_pzxid(Some(Revision(5)))), Some(Some(Revision(5))));
         assert_eq!(decode_number(encode_number(9)), Some(9));
-        assert_eq!(decode_meta(encode_meta(-2)), Some((LAYOUT, -2)));
         let session = SessionValue {
             password: [7; 16],
             timeout: Duration::from_millis(4001),

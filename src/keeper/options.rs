@@ -15,6 +15,9 @@ pub struct Options {
     pub seed: [u8; 32],
     /// No other shim works on the same store, so the sessions found at the start are ours.
     pub sole: bool,
+    /// How long after its client was told of it a session gets its key, unless it writes or ends
+    /// before; zero: before its client is told.
+    pub session_key_delay: Duration,
     /// TTL nodes are served (`extendedTypesEnabled`).
     pub ttl_nodes: bool,
     /// `user:base64(sha1(user:password))` of the super user (`superDigest`).

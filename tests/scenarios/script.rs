@@ -177,6 +177,9 @@ impl Script {
         let seed = shim.bytes().last().expect("a name");
         let mut options: Options = World::options(seed);
         options.sole = flags.contains(&"sole");
+        if flags.contains(&"late-keys") {
+            options.session_key_delay = Duration::from_secs(1);
+        }
         self.world.start(shim, options);
     }
 

@@ -91,6 +91,7 @@ impl Names {
             Some(Slot::Session(session)) => format!("s{}", self.session(session)),
             Some(Slot::Batch(_)) => "x".to_owned(),
             Some(Slot::Steps(..)) => "x/steps".to_owned(),
+            Some(Slot::Ended(_)) => "e".to_owned(),
             _ if key.starts_with(b"w") => "w".to_owned(),
             _ => String::from_utf8_lossy(key).into_owned(),
         }

@@ -138,6 +138,7 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
+            session_key_delay: Duration::ZERO,
             container_check_interval: Duration::from_secs(60),
         }
     }

@@ -74,6 +74,7 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
+            session_key_delay: Duration::ZERO,
             container_check_interval: Duration::from_secs(20),
         };
         let ahead = self.chance.of(Source::Shim(shim)).millis(0, 100_000);

@@ -344,13 +344,13 @@ impl Desk<'_, '_> {
         };
         let writer =
             Writer { session: fence, identities: &pending.identities, unix_ms: self.unix_ms };
-        let opening = matches!(pending.work, Work::Open);
+        let opening = matches!(pending.work, Work::Open { .. });
         if fence.is_none() && !opening {
             return None;
         }
         let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
         Some(match &pending.work {
-            Work::Open => planner.plan_open(session, &value(false), local.lease),
+            Work::Open { .. } => planner.plan_open(session, &value(false), local.lease),
             Work::Attach { .. } => planner.plan_rewrite(&value(false)),
             Work::Expire | Work::Request(_, Operation::CloseSession) => {
                 let owned = self.replica.tree.ephemerals(session).count();
@@ -384,6 +384,17 @@ impl Desk<'_, '_> {
                 }
                 Some(Planner::new(&mut self.overlay, self.settings, writer, request).plan_meta())
             }
+            Internal::Secret(secret) => {
+                if self.replica.secret.is_some() {
+                    return None;
+                }
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_secret(*secret))
+            }
+            Internal::Ended(sessions) => {
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_ended(sessions))
+            }
             Internal::Revoke(session) => {
                 let record = self.replica.sessions.get(session)?;
                 let fence = SessionFence {
@@ -415,7 +426,7 @@ fn claimable(plan: &Plan, shim: ShimId) -> Vec<Slot> {
 
 fn is_write(work: &Work) -> bool {
     match work {
-        Work::Open | Work::Expire => true,
+        Work::Open { .. } | Work::Expire => true,
         Work::Attach { rewrite } => *rewrite,
         Work::Request(_, operation) => turn(operation) == Turn::Write,
     }
@@ -423,7 +434,7 @@ fn is_write(work: &Work) -> bool {
 
 fn stands_alone(work: &Work) -> bool {
     match work {
-        Work::Open | Work::Attach { .. } | Work::Expire => true,
+        Work::Open { .. } | Work::Attach { .. } | Work::Expire => true,
         Work::Request(_, operation) => matches!(operation, Operation::CloseSession),
     }
 }

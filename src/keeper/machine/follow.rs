@@ -115,6 +115,7 @@ impl Keeper {
         if !self.replica.has_meta {
             self.internal.push_back(Internal::Meta);
         }
+        self.want_secret();
         self.barriers.want();
         self.release();
     }
@@ -206,6 +207,7 @@ impl Keeper {
             self.batch_named(*number, stats, |key| keys.contains(key));
         }
         self.sessions_changed(&applied.sessions);
+        applied.ended.iter().for_each(|session| self.has_ended(*session));
         self.claims_changed(&applied);
         self.write_down_later(&applied);
         self.release();
@@ -217,6 +219,7 @@ impl Keeper {
             let session = *session;
             match self.replica.sessions.get(&session) {
                 None => {
+                    self.has_ended(session);
                     if let Some(Some((connection, xid))) = self.ending.remove(&session) {
                         self.reply(connection, xid, Ok(Body::Empty));
                     }
@@ -256,6 +259,10 @@ impl Keeper {
                     Waiter::Session(stay) => self.session_passed(stay),
                     Waiter::Connect(connection, connect) => {
                         self.connect_after_barrier(connection, connect);
+                    }
+                    Waiter::Opened(stay, connection) => self.opened(stay, connection),
+                    Waiter::Adopt(connection, connect) => {
+                        self.adopt_after_barrier(connection, connect);
                     }
                     Waiter::Proved(token) => self.batch_proved(token),
                     Waiter::Again(token) => self.plan_again(token, false),

@@ -5,11 +5,14 @@
 use crate::keeper::machine::{GrantFor, Internal, Keeper, Waiter};
 use crate::keeper::request::{Connect, Connected, ConnectionId, Outgoing, SessionId};
 use crate::keeper::sessions::leases::Holder;
-use crate::keeper::sessions::{Local, Pending, Work, lease_ttl, renewal_interval, timeout_held};
+use crate::keeper::sessions::{
+    KeyState, Local, Pending, Work, lease_ttl, renewal_interval, timeout_held,
+};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use bytes::Bytes;
 use rand_chacha::rand_core::RngCore;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What is known of the session that a client comes back with.
@@ -18,6 +21,8 @@ enum Claim {
     Good,
     /// It is here already, unless this tree lags: another shim may have served it since.
     Maybe,
+    /// It is here, and has no key yet.
+    Unwritten,
     Unknown,
     Closing,
 }
@@ -60,12 +65,23 @@ impl Keeper {
         }
     }
 
-    fn connect(&mut self, connection: ConnectionId, connect: Connect, certain: bool) {
-        let timeout = crate::keeper::planner::clamp_timeout(
+    /// What the tree says is certain, and has changed for this client.
+    pub(super) fn connect_again(&mut self, connection: ConnectionId, connect: Connect) {
+        if self.connections.contains_key(&connection) {
+            self.connect(connection, connect, true);
+        }
+    }
+
+    pub(super) fn negotiated(&self, connect: &Connect) -> Duration {
+        crate::keeper::planner::clamp_timeout(
             connect.timeout_ms,
             self.options.session_timeout_min,
             self.options.session_timeout_max,
-        );
+        )
+    }
+
+    fn connect(&mut self, connection: ConnectionId, connect: Connect, certain: bool) {
+        let timeout = self.negotiated(&connect);
         if connect.session == SessionId(0) {
             self.open(connection, timeout);
             return;
@@ -81,6 +97,10 @@ impl Keeper {
                 self.barriers.wait(Waiter::Connect(connection, connect));
             }
             Claim::Maybe => self.attach(connection, connect.session, timeout),
+            Claim::Unwritten => self.attach_unwritten(connection, connect),
+            Claim::Unknown if self.may_be_unwritten(&connect) => {
+                self.wait_to_adopt(connection, connect);
+            }
             Claim::Unknown => self.refuse(connection),
             Claim::Closing => {
                 // Whoever meets a session whose end has begun sees to the end of it, and says so
@@ -93,7 +113,11 @@ impl Keeper {
 
     fn check_claim(&self, connect: &Connect) -> Claim {
         let Some(record) = self.replica.sessions.get(&connect.session) else {
-            return Claim::Unknown;
+            let local = self.locals.peek(connect.session);
+            let here = local.is_some_and(|local| {
+                local.key != KeyState::Written && same_password(&local.password, &connect.password)
+            });
+            return if here { Claim::Unwritten } else { Claim::Unknown };
         };
         if !same_password(&record.value.password, &connect.password) {
             return Claim::Unknown;
@@ -111,16 +135,45 @@ impl Keeper {
     fn open(&mut self, connection: ConnectionId, timeout: Duration) {
         let session = self.new_session_id();
         let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
-        self.random.fill_bytes(&mut local.password);
-        local.connection = Some(connection);
-        let Some(open) = self.connections.get_mut(&connection) else { return };
+        let delayed = !self.options.session_key_delay.is_zero();
+        let Some(secret) = self.replica.secret.filter(|_| delayed) else {
+            self.random.fill_bytes(&mut local.password);
+            self.begin_opening(connection, session, local);
+            return;
+        };
+        local.password = secret.password(session, self.now.unix_ms, timeout);
+        if self.take_in(connection, session, local).is_some() {
+            self.open_unwritten(session, connection);
+        }
+    }
+
+    /// A session of this shim from now on, for this connection.
+    fn take_in(
+        &mut self,
+        connection: ConnectionId,
+        session: SessionId,
+        mut local: Local,
+    ) -> Option<&mut Local> {
+        let open = self.connections.get_mut(&connection)?;
         open.session = Some(session);
-        open.timeout = timeout;
-        let identities = open.identities.clone();
-        local.queue.push_back(Pending::new(connection, identities, Work::Open));
-        self.outstanding += 1;
+        open.timeout = local.timeout;
+        local.connection = Some(connection);
+        Some(self.locals.insert(session, local))
+    }
+
+    /// A session whose client is told of it once it has its key.
+    pub(super) fn begin_opening(
+        &mut self,
+        connection: ConnectionId,
+        session: SessionId,
+        local: Local,
+    ) {
+        let timeout = local.timeout;
+        let Some(local) = self.take_in(connection, session, local) else { return };
+        let work = Work::Open { told: false };
+        local.queue.push_back(Pending::new(connection, Arc::from([]), work));
         local.blocked = true;
-        self.locals.insert(session, local);
+        self.outstanding += 1;
         self.find_lease(session, timeout);
     }
 
@@ -169,7 +222,9 @@ impl Keeper {
                 tracing::warn!(%error, "no lease for a session");
                 if let Some(local) = self.locals.remove(session) {
                     self.outstanding -= local.queue.len();
-                    local.connection.into_iter().for_each(|connection| self.close(connection));
+                    let parked = local.parked.into_iter().map(|(connection, _)| connection);
+                    let connections = local.connection.into_iter().chain(parked);
+                    connections.for_each(|connection| self.close(connection));
                 }
             }
         }
@@ -236,9 +291,11 @@ impl Keeper {
 
     /// A session that a client may use: its answer.
     pub(super) fn accept(&mut self, session: SessionId, connection: ConnectionId) {
-        let Some(record) = self.replica.sessions.get(&session) else { return };
-        let password = Bytes::copy_from_slice(&record.value.password);
+        let known = self.replica.sessions.get(&session).map(|record| record.value.password);
         let Some(local) = self.locals.find(session) else { return };
+        let unwritten = (local.key != KeyState::Written).then_some(local.password);
+        let Some(password) = known.or(unwritten) else { return };
+        let password = Bytes::copy_from_slice(&password);
         let timeout = local.timeout;
         if let Some(open) = self.connections.get_mut(&connection) {
             open.timeout = timeout;

@@ -129,8 +129,8 @@ impl Keeper {
     /// anyway; the rest is tried again.
     pub(super) fn retry_internal(&mut self, internal: Internal) {
         match internal {
-            Internal::ExpireNode(_) | Internal::Meta => {}
-            Internal::Pzxid(..) | Internal::Revoke(_) => {
+            Internal::ExpireNode(_) | Internal::Meta | Internal::Secret(_) => {}
+            Internal::Pzxid(..) | Internal::Revoke(_) | Internal::Ended(_) => {
                 self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
             }
         }

@@ -11,6 +11,7 @@ mod serve;
 mod settle;
 mod stats;
 mod timers;
+mod unwritten;
 mod watching;
 
 use crate::keeper::acl::{self, Identity};
@@ -22,8 +23,9 @@ use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
 use crate::keeper::planner::Settings;
 use crate::keeper::replica::Replica;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, SessionId, Xid};
+use crate::keeper::sessions::ended::Ended;
 use crate::keeper::sessions::leases::Leases;
-use crate::keeper::sessions::{Locals, Pending, Stay};
+use crate::keeper::sessions::{KeyState, Locals, Pending, Stay};
 use crate::keeper::time::Now;
 use crate::keeper::tree::Path;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
@@ -32,7 +34,8 @@ use crate::keeper::zxid::{Revision, Zxid};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +61,10 @@ enum Waiter {
     Session(Stay),
     /// A connect that cannot be refused, or not served, before it is certain.
     Connect(ConnectionId, Connect),
+    /// A client of a new session that has no key yet.
+    Opened(Stay, ConnectionId),
+    /// A client with a session of which nobody has heard, and whose password is good.
+    Adopt(ConnectionId, Connect),
     /// A batch without writes whose guards held at the revision waited for.
     Proved(Token),
     /// A batch that failed; its requests are planned again.
@@ -78,6 +85,10 @@ enum Carried {
 enum Internal {
     /// Say which layout the store has.
     Meta,
+    /// Say what sessions' passwords are made from.
+    Secret([u8; 32]),
+    /// Say which sessions have ended that never had a key.
+    Ended(Vec<SessionId>),
     /// A container or TTL node may go.
     ExpireNode(Path),
     /// Write down when a parent lost a child.
@@ -174,6 +185,14 @@ pub struct Keeper {
     revokes: FxHashMap<Token, SessionId>,
     /// Clients that are told that their session has ended, once it has.
     refusals: FxHashMap<SessionId, Vec<ConnectionId>>,
+    /// Sessions without a key, and when they get one.
+    unwritten: BinaryHeap<Reverse<(Duration, SessionId)>>,
+    /// Clients with sessions of which nobody has heard, and how long they wait.
+    adoptions: Vec<(Duration, ConnectionId, Connect)>,
+    ended: Ended,
+    /// Sessions that ended without a key, for other shims to know, and when they are told.
+    unsaid: Vec<SessionId>,
+    say_at: Option<Duration>,
     nodes_checked_at: Duration,
     heartbeat_at: Duration,
     outstanding: usize,
@@ -230,6 +249,11 @@ impl Keeper {
             ending: FxHashMap::default(),
             revokes: FxHashMap::default(),
             refusals: FxHashMap::default(),
+            unwritten: BinaryHeap::new(),
+            adoptions: Vec::new(),
+            ended: Ended::default(),
+            unsaid: Vec::new(),
+            say_at: None,
             nodes_checked_at: now.monotonic,
             heartbeat_at: now.monotonic,
             outstanding: 0,
@@ -282,7 +306,7 @@ impl Keeper {
             watching_connections: self.watches.data_connections(),
             watched_paths: self.watches.data_paths(),
             data_watches: self.watches.data_entries(),
-            sessions: self.replica.sessions.len(),
+            sessions: self.replica.sessions.len() + self.without_key().count(),
             outstanding: self.outstanding,
         }
     }
@@ -306,8 +330,23 @@ impl Keeper {
                 }
             })
             .collect();
+        sessions.extend(self.without_key());
         sessions.sort_unstable_by_key(|session| session.session);
         sessions
+    }
+
+    /// This shim's sessions of which etcd does not know.
+    fn without_key(&self) -> impl Iterator<Item = SessionStatus> {
+        self.locals
+            .iter()
+            .filter(|(_, local)| local.key != KeyState::Written)
+            .filter(|(session, _)| !self.replica.sessions.contains_key(session))
+            .map(|(session, local)| SessionStatus {
+                session,
+                deadline: Some(local.deadline),
+                timeout: local.timeout,
+                ephemerals: Vec::new(),
+            })
     }
 
     /// The data watches of this shim's connections.

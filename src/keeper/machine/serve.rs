@@ -10,7 +10,7 @@ use crate::keeper::reader::Reader;
 use crate::keeper::request::{
     Auth, Body, ConnectionId, Operation, Outgoing, Reply, Request, SessionId, Xid,
 };
-use crate::keeper::sessions::{Pending, Stay, Work};
+use crate::keeper::sessions::{KeyState, Pending, Stay, Work};
 use crate::keeper::time::Now;
 use crate::keeper::zxid::Zxid;
 use std::sync::Arc;
@@ -129,6 +129,7 @@ impl Keeper {
             if local.blocked {
                 return;
             }
+            let unwritten = local.key == KeyState::Unwritten;
             let Some(head) = local.queue.front() else { return };
             let needs = match &head.work {
                 Work::Request(_, operation) => turn(operation),
@@ -144,9 +145,13 @@ impl Keeper {
                     }
                     self.attach_turn(session)
                 }
-                Work::Open | Work::Expire => Turn::Write,
+                Work::Open { .. } | Work::Expire => Turn::Write,
             };
             match needs {
+                Turn::Write if unwritten => {
+                    self.write_or_end(session);
+                    return;
+                }
                 Turn::Write => {
                     self.schedule(session);
                     return;
@@ -224,7 +229,7 @@ impl Keeper {
                 self.answer(session, pending.connection, &pending.identities, xid, operation);
             }
             Work::Attach { .. } => self.accept(session, pending.connection),
-            Work::Open | Work::Expire => {}
+            Work::Open { .. } | Work::Expire => {}
         }
     }
 

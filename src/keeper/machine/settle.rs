@@ -223,7 +223,8 @@ impl Keeper {
         };
         self.outstanding -= 1;
         match pending.work {
-            Work::Open => self.accept(session, pending.connection),
+            Work::Open { told: true } => self.key_written(session),
+            Work::Open { told: false } => self.accept(session, pending.connection),
             Work::Attach { .. } => {
                 if let Some(local) = self.locals.find(session) {
                     local.unsettled = false;
@@ -270,6 +271,9 @@ impl Keeper {
         if let Some(connection) = local.connection {
             self.close(connection);
         }
+        for (connection, _) in std::mem::take(&mut local.parked) {
+            self.close(connection);
+        }
         Some(local)
     }
 
@@ -279,7 +283,7 @@ impl Keeper {
         match pending.work {
             Work::Attach { .. } if ended => self.refuse(pending.connection),
             Work::Attach { .. } => self.close(pending.connection),
-            Work::Open | Work::Request(..) => self.close(pending.connection),
+            Work::Open { .. } | Work::Request(..) => self.close(pending.connection),
             Work::Expire => {}
         }
     }
@@ -405,7 +409,8 @@ impl Keeper {
         local.unsettled = true;
         local.blocked = false;
         let connection = local.connection.take();
-        let opening = matches!(pending.work, Work::Open);
+        let opening = matches!(pending.work, Work::Open { .. });
+        let parked = std::mem::take(&mut local.parked);
         let (keep, gone): (Vec<Pending>, Vec<Pending>) = std::iter::once(pending)
             .chain(local.queue.drain(..))
             .partition(|pending| matches!(pending.work, Work::Expire));
@@ -416,8 +421,9 @@ impl Keeper {
             self.close(pending.connection);
         }
         connection.into_iter().for_each(|connection| self.close(connection));
+        parked.into_iter().for_each(|(connection, _)| self.close(connection));
         if opening {
-            // Nobody knows the session's id; if its key comes to be, its lease ends it.
+            // If its key comes to be, its lease ends it, or its client comes back.
             self.locals.remove(session);
             self.leases.forget(lease);
         } else {

@@ -3,7 +3,7 @@
 use crate::keeper::acl::Identity;
 use crate::keeper::machine::{Keeper, Registration, SILENCE_MAX};
 use crate::keeper::request::{Body, ConnectionId, Operation, SessionId, Xid};
-use crate::keeper::sessions::{Pending, Work};
+use crate::keeper::sessions::{KeyState, Pending, Work};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{StoreCommand, Token};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 const SILENCE_MAX_TO_EXPIRE: Duration = Duration::from_secs(2);
 
 /// The connection of things that no client asked for.
-const NOBODY: ConnectionId = ConnectionId(u64::MAX);
+pub(super) const NOBODY: ConnectionId = ConnectionId(u64::MAX);
 
 impl Keeper {
     /// Time has passed; call it when [`Self::poll_timeout`] is reached.
@@ -46,6 +46,7 @@ impl Keeper {
                 self.expire(session);
             }
         }
+        self.unwritten_due();
         self.internal_due();
         self.release_held(at);
         if at >= self.nodes_checked_at + self.options.container_check_interval {
@@ -78,6 +79,7 @@ impl Keeper {
             self.unknown.values().min().copied(),
             self.leases.next_due(),
             self.next_internal(),
+            self.next_unwritten(),
             self.next_held(),
         ]
         .into_iter()
@@ -162,6 +164,12 @@ impl Keeper {
     fn expire(&mut self, session: SessionId) {
         let Some(local) = self.locals.find(session) else { return };
         if local.ending {
+            return;
+        }
+        if local.key == KeyState::Unwritten && !local.blocked {
+            // Its key could not be written in time; it never had anything to lose.
+            self.drop_local(session);
+            self.has_ended(session);
             return;
         }
         let record = self.replica.sessions.get(&session);

@@ -1,6 +1,6 @@
 //! Writes of a session's own key: birth, move and end.
 
-use crate::keeper::keyspace::{self, SessionValue, Slot};
+use crate::keeper::keyspace::{self, SessionValue, Slot, own};
 use crate::keeper::planner::{Plan, Planner, Test};
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::Path;
@@ -48,7 +48,21 @@ impl Planner<'_, '_> {
     /// The layout and the zxid offset of a store that nobody has used yet.
     pub fn plan_meta(mut self) -> Plan {
         self.guard(Slot::Meta, Test::Unchanged(Revision::NEVER));
-        self.write(Slot::Meta, Some(keyspace::encode_meta(0)), LeaseId::NONE);
+        self.write(Slot::Meta, Some(own::encode_meta(0)), LeaseId::NONE);
+        self.plan
+    }
+
+    /// What sessions' passwords are made from, in a store where nobody has said it.
+    pub fn plan_secret(mut self, secret: [u8; 32]) -> Plan {
+        self.guard(Slot::Secret, Test::Unchanged(Revision::NEVER));
+        self.write(Slot::Secret, Some(own::encode_secret(secret)), LeaseId::NONE);
+        self.plan
+    }
+
+    /// Sessions that have ended at this shim and never had a key.
+    pub fn plan_ended(mut self, sessions: &[SessionId]) -> Plan {
+        let (slot, lease) = (Slot::Ended(self.settings.shim), self.settings.shim_lease);
+        self.write(slot, Some(own::encode_ended(sessions)), lease);
         self.plan
     }
 

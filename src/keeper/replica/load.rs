@@ -1,9 +1,10 @@
 //! The whole content at once: at the start, and when the history that was needed is gone.
 
-use crate::keeper::keyspace::{self, NodeValue, Slot, StepKind};
+use crate::keeper::keyspace::{self, NodeValue, Slot, StepKind, own};
 use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
 use crate::keeper::replica::{Applied, Fired, Replica};
+use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
 use crate::keeper::zxid::{Revision, ZxidOffset};
@@ -28,12 +29,15 @@ impl Replica {
                 Some(Slot::Node(path)) => fresh.load_node(path, &entry),
                 Some(Slot::Meta) => {
                     fresh.has_meta = true;
-                    if let Some((layout, offset)) = keyspace::decode_meta(entry.value) {
+                    if let Some((layout, offset)) = own::decode_meta(entry.value) {
                         if layout != keyspace::LAYOUT {
                             return Err(UnknownLayout(layout));
                         }
                         fresh.offset = ZxidOffset(offset);
                     }
+                }
+                Some(Slot::Secret) => {
+                    fresh.secret = own::decode_secret(&entry.value).map(Secret);
                 }
                 Some(slot) => later.push((slot, entry)),
                 None => tracing::debug!(key = ?entry.key, "foreign key under the prefix"),
@@ -115,7 +119,12 @@ impl Replica {
                 }
             }
             Slot::Claim(slot, shim) => self.put_claim(&slot, shim, entry.create_revision),
-            Slot::Node(_) | Slot::Steps(..) | Slot::Batch(_) | Slot::Meta => {}
+            Slot::Node(_)
+            | Slot::Steps(..)
+            | Slot::Batch(_)
+            | Slot::Ended(_)
+            | Slot::Secret
+            | Slot::Meta => {}
         }
     }
 

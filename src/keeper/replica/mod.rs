@@ -8,6 +8,7 @@ mod revision;
 
 use crate::keeper::keyspace::{self, SessionValue, ShimId, Slot, StepKind};
 use crate::keeper::request::SessionId;
+use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::{Change, LeaseId, RevisionChanges};
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
@@ -31,6 +32,8 @@ pub struct Replica {
     pub claims: FxHashMap<Slot, BTreeMap<ShimId, Revision>>,
     /// The store says which layout it has.
     pub has_meta: bool,
+    /// What sessions' passwords are made from, if the store has it.
+    pub secret: Option<Secret>,
     /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
     /// ended while nobody was there to write them down.
     pub uncertain_until: Revision,
@@ -75,6 +78,8 @@ pub struct Applied {
     pub stirred: Vec<Path>,
     /// Sessions whose key changed; `None` in the replica's table says that it is gone.
     pub sessions: Vec<SessionId>,
+    /// Sessions that ended at other shims and never had a key.
+    pub ended: Vec<SessionId>,
     /// The numbers of this shim's batches that this revision holds.
     pub batches: Vec<u64>,
     /// Claims that came.
@@ -101,6 +106,7 @@ impl Replica {
             offset: ZxidOffset::default(),
             claims: FxHashMap::default(),
             has_meta: false,
+            secret: None,
             uncertain_until: Revision::NEVER,
             shims,
         }

@@ -1,8 +1,11 @@
 //! One revision, applied whole.
 
-use crate::keeper::keyspace::{self, Birth, NodeValue, SessionValue, ShimId, Slot, Step, StepKind};
+use crate::keeper::keyspace::{
+    self, Birth, NodeValue, SessionValue, ShimId, Slot, Step, StepKind, own,
+};
 use crate::keeper::path;
 use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
+use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Keys, Path, Record, Tree};
 use crate::keeper::txn::{Change, KeyValue, RevisionChanges};
 use crate::keeper::zxid::{Revision, ZxidOffset};
@@ -111,11 +114,17 @@ impl Replica {
             }
             (Slot::Meta, Some(entry)) => {
                 self.has_meta = true;
-                if let Some((_, offset)) = keyspace::decode_meta(entry.value) {
+                if let Some((_, offset)) = own::decode_meta(entry.value) {
                     self.offset = ZxidOffset(offset);
                 }
             }
-            (Slot::Batch(_) | Slot::Steps(..) | Slot::Meta, _) => {}
+            (Slot::Secret, Some(entry)) => {
+                self.secret = own::decode_secret(&entry.value).map(Secret);
+            }
+            (Slot::Ended(shim), Some(entry)) if !self.is_own(shim) => {
+                pass.applied.ended.extend(own::decode_ended(entry.value).unwrap_or_default());
+            }
+            (Slot::Batch(_) | Slot::Steps(..) | Slot::Ended(_) | Slot::Secret | Slot::Meta, _) => {}
         }
     }
 

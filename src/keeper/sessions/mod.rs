@@ -9,10 +9,13 @@
 //!    └───────── moved away / ended
 //! ```
 
+pub mod ended;
 pub mod leases;
+pub mod proof;
 
 use crate::keeper::acl::Identity;
-use crate::keeper::request::{ConnectionId, Operation, SessionId, Xid};
+use crate::keeper::request::{Connect, ConnectionId, Operation, SessionId, Xid};
+use crate::keeper::sessions::proof::PASSWORD_BYTES;
 use crate::keeper::txn::LeaseId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -72,8 +75,11 @@ impl Pending {
 pub enum Work {
     /// A client's request.
     Request(Xid, Operation),
-    /// The session itself is to be made.
-    Open,
+    /// The session's key is to be made.
+    Open {
+        /// Its client knows the session already.
+        told: bool,
+    },
     /// A client comes (back) with the session's id and password. `rewrite`: the key is written
     /// again, to move the session here or to fence off what is under way.
     Attach {
@@ -93,11 +99,26 @@ pub struct Stay {
     number: u64,
 }
 
+/// Whether a session has a key in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// It has, or nobody is told of the session before it has.
+    Written,
+    /// Its client knows the session; the key is not written yet.
+    Unwritten,
+    /// Its client knows the session; the key is on its way.
+    UnderWay,
+}
+
 /// A session that this shim serves.
 #[derive(Debug)]
 pub struct Local {
     /// The password, for a session that is not in etcd yet.
-    pub password: [u8; 16],
+    pub password: [u8; PASSWORD_BYTES],
+    /// See [`KeyState`].
+    pub key: KeyState,
+    /// Who came back with the session before its key was written.
+    pub parked: Vec<(ConnectionId, Connect)>,
     /// The negotiated timeout.
     pub timeout: Duration,
     /// When it expires; moved by the client's traffic and by nothing else.
@@ -129,7 +150,9 @@ impl Local {
     /// A session that has no lease yet.
     pub fn new(timeout: Duration, deadline: Duration) -> Self {
         Self {
-            password: [0; 16],
+            password: [0; PASSWORD_BYTES],
+            key: KeyState::Written,
+            parked: Vec::new(),
             timeout,
             deadline,
             connection: None,

@@ -1,0 +1,225 @@
+//! Sessions that their clients know before etcd does.
+//!
+//! Most short sessions read a little and close. Such a one costs etcd nothing: its client is told
+//! of it at once, with a password that proves it, and its key is written when it first writes, or
+//! after a while. If its shim dies before that, any other believes the password.
+
+use crate::keeper::acl::Identity;
+use crate::keeper::machine::timers::NOBODY;
+use crate::keeper::machine::{Internal, Keeper, Waiter};
+use crate::keeper::request::{Body, Connect, ConnectionId, Operation, SessionId};
+use crate::keeper::sessions::{KeyState, Local, Pending, Stay, Work};
+use rand_chacha::rand_core::RngCore;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A key is written before this part of the timeout has passed.
+const PARTS_OF_A_TIMEOUT: u32 = 4;
+
+/// When a session that is busy is looked at again.
+const BUSY_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long sessions that ended without a key are gathered before other shims are told.
+const SAY_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a shim that meets a session without a key waits for word of its end.
+const ADOPT_AFTER: Duration = Duration::from_millis(400);
+
+/// Sessions that are told in one put.
+const SAID_AT_ONCE: usize = 4096;
+
+/// Sessions that wait to be told at most.
+const UNSAID_MAX: usize = 1 << 16;
+
+impl Keeper {
+    /// Passwords can prove nothing before there is something to make them from.
+    pub(super) fn want_secret(&mut self) {
+        if self.replica.secret.is_none() && !self.options.session_key_delay.is_zero() {
+            let mut secret = [0; 32];
+            self.random.fill_bytes(&mut secret);
+            self.internal.push_back(Internal::Secret(secret));
+        }
+    }
+
+    /// A new session whose client is told before it has a key. A ZooKeeper that opens a session
+    /// has applied all that was done before; so a client waits for a barrier.
+    pub(super) fn open_unwritten(&mut self, session: SessionId, connection: ConnectionId) {
+        let Some(stay) = self.locals.stay(session) else { return };
+        let Some(local) = self.locals.find_stay(stay) else { return };
+        local.key = KeyState::Unwritten;
+        let delay = self.options.session_key_delay.min(local.timeout / PARTS_OF_A_TIMEOUT);
+        self.unwritten.push(Reverse((self.now.monotonic + delay, session)));
+        if self.options.sole {
+            self.accept(session, connection);
+        } else {
+            local.blocked = true;
+            self.barriers.wait(Waiter::Opened(stay, connection));
+        }
+    }
+
+    /// The barrier of a new session has passed.
+    pub(super) fn opened(&mut self, stay: Stay, connection: ConnectionId) {
+        let open = self.connections.get(&connection).is_some_and(|open| !open.closed);
+        let Some(local) = self.locals.find_stay(stay) else { return };
+        if open {
+            local.blocked = false;
+            self.accept(stay.session, connection);
+        } else {
+            // Nobody knows of it.
+            self.locals.remove(stay.session);
+        }
+    }
+
+    /// A session without a key has a write at the head of its queue. Only its end needs no key.
+    pub(super) fn write_or_end(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        let closing = match local.queue.front() {
+            Some(Pending { connection, work: Work::Request(xid, operation), .. })
+                if *operation == Operation::CloseSession =>
+            {
+                Some((*connection, *xid))
+            }
+            _ => None,
+        };
+        let Some((connection, xid)) = closing else {
+            self.write_key(session);
+            return;
+        };
+        local.queue.pop_front();
+        self.outstanding -= 1;
+        self.ended_unwritten(session);
+        self.reply(connection, xid, Ok(Body::Empty));
+        self.drop_local(session);
+    }
+
+    /// A session without a key gets one, before anything else is done for it.
+    pub(super) fn write_key(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        if local.key != KeyState::Unwritten || local.blocked {
+            return;
+        }
+        local.key = KeyState::UnderWay;
+        local.blocked = true;
+        let identities: Arc<[Identity]> = Arc::from([]);
+        let connection = local.connection.unwrap_or(NOBODY);
+        let open = Pending::new(connection, identities, Work::Open { told: true });
+        local.queue.push_front(open);
+        self.outstanding += 1;
+        let timeout = local.timeout;
+        self.find_lease(session, timeout);
+    }
+
+    /// A session that its client knew already has a key now: who came back meanwhile may go on.
+    pub(super) fn key_written(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        local.key = KeyState::Written;
+        for (connection, connect) in std::mem::take(&mut local.parked) {
+            self.connect_again(connection, connect);
+        }
+    }
+
+    /// A client comes back with a session of this shim that has no key yet.
+    pub(super) fn attach_unwritten(&mut self, connection: ConnectionId, connect: Connect) {
+        let session = connect.session;
+        let Some(local) = self.locals.find(session) else { return };
+        local.parked.push((connection, connect));
+        self.write_key(session);
+    }
+
+    /// Whether a session of which etcd knows nothing may be one that has no key yet.
+    pub(super) fn may_be_unwritten(&self, connect: &Connect) -> bool {
+        let Some(secret) = self.replica.secret else { return false };
+        let fresh = secret
+            .check(connect.session, &connect.password)
+            .is_some_and(|proof| proof.is_fresh(self.now.unix_ms));
+        fresh
+            && !self.ended.contains(connect.session)
+            && self.locals.peek(connect.session).is_none()
+            && !self.replica.sessions.contains_key(&connect.session)
+    }
+
+    /// Its own shim may have ended it a moment ago.
+    pub(super) fn wait_to_adopt(&mut self, connection: ConnectionId, connect: Connect) {
+        if self.options.sole {
+            self.adopt(connection, &connect);
+        } else {
+            let due = self.now.monotonic + ADOPT_AFTER;
+            self.adoptions.push((due, connection, connect));
+        }
+    }
+
+    /// The time to wait for word of a session's end is over, and a barrier has passed.
+    pub(super) fn adopt_after_barrier(&mut self, connection: ConnectionId, connect: Connect) {
+        if self.connections.contains_key(&connection) && self.may_be_unwritten(&connect) {
+            self.adopt(connection, &connect);
+        } else {
+            self.connect_again(connection, connect);
+        }
+    }
+
+    fn adopt(&mut self, connection: ConnectionId, connect: &Connect) {
+        let Ok(password) = connect.password[..].try_into() else { return };
+        let timeout = self.negotiated(connect);
+        let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
+        local.password = password;
+        self.begin_opening(connection, connect.session, local);
+    }
+
+    /// A session has ended without ever having had a key.
+    fn ended_unwritten(&mut self, session: SessionId) {
+        self.has_ended(session);
+        if !self.options.sole && self.unsaid.len() < UNSAID_MAX {
+            self.unsaid.push(session);
+            self.say_at.get_or_insert(self.now.monotonic + SAY_AFTER);
+        }
+    }
+
+    /// A session has ended, here or elsewhere.
+    pub(super) fn has_ended(&mut self, session: SessionId) {
+        let now = self.now.monotonic;
+        self.ended.insert(session, now, now + self.options.session_timeout_max);
+    }
+
+    /// What is due of all this.
+    pub(super) fn unwritten_due(&mut self) {
+        let now = self.now.monotonic;
+        while let Some(Reverse((due, session))) = self.unwritten.peek().copied() {
+            if due > now {
+                break;
+            }
+            self.unwritten.pop();
+            let local = self.locals.peek(session);
+            let Some(local) = local.filter(|local| local.key == KeyState::Unwritten) else {
+                continue;
+            };
+            if local.blocked {
+                self.unwritten.push(Reverse((now + BUSY_AGAIN, session)));
+            } else {
+                self.write_key(session);
+            }
+        }
+        let adoptions = std::mem::take(&mut self.adoptions);
+        for (due, connection, connect) in adoptions {
+            if due <= now {
+                self.barriers.wait(Waiter::Adopt(connection, connect));
+            } else {
+                self.adoptions.push((due, connection, connect));
+            }
+        }
+        if self.say_at.is_some_and(|at| at <= now) {
+            self.say_at = None;
+            let unsaid = std::mem::take(&mut self.unsaid);
+            for said in unsaid.chunks(SAID_AT_ONCE) {
+                self.internal.push_back(Internal::Ended(said.to_vec()));
+            }
+        }
+    }
+
+    /// When [`Self::unwritten_due`] should be asked next.
+    pub(super) fn next_unwritten(&self) -> Option<Duration> {
+        let key = self.unwritten.peek().map(|Reverse((due, _))| *due);
+        let adoption = self.adoptions.iter().map(|(due, ..)| *due).min();
+        [key, adoption, self.say_at].into_iter().flatten().min()
+    }
+}

@@ -25,6 +25,8 @@ use crate::history::record::{Answer, Entry, Log, Request, What};
 const PING_XID: i32 = -2;
 /// No frame is longer than this.
 const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Notifications that are kept for those who wait for one.
+const EVENTS_MAX: usize = 100;
 /// How long a client without a server waits before it tries the next.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -327,6 +329,9 @@ impl Client {
                 self.note_event(event.kind, &event.path);
                 let (kind, path, zxid) = (event.kind, event.path, event.zxid);
                 self.events.push_back((kind, path.clone()));
+                if self.events.len() > EVENTS_MAX {
+                    self.events.pop_front();
+                }
                 self.journal.write(What::Event { kind, path, zxid });
                 Ok(None)
             }

@@ -14,6 +14,7 @@
 pub mod check;
 mod client;
 mod frames;
+pub mod liar;
 mod places;
 mod queue;
 pub mod record;

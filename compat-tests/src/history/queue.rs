@@ -33,8 +33,24 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// One step: into the queue, to its head, out of it.
+    /// A few steps: into the queue, to its head, out of it.
     pub(crate) async fn turn(
+        &mut self,
+        client: &mut Client,
+        chance: &mut Chance,
+        locks: &[String],
+        value: &str,
+    ) -> Option<()> {
+        let before = self.place.clone();
+        self.step(client, chance, locks, value).await?;
+        let is_held = matches!(self.place, Place::Held(_));
+        if self.place != before && !is_held && self.place != Place::None {
+            self.step(client, chance, locks, value).await?;
+        }
+        Some(())
+    }
+
+    async fn step(
         &mut self,
         client: &mut Client,
         chance: &mut Chance,
@@ -60,7 +76,7 @@ impl Queue {
                     .events
                     .iter()
                     .any(|(kind, path)| *kind == event::DELETED && path.starts_with(&self.lock));
-                if is_disturbed || chance.percent(25) {
+                if is_disturbed || chance.percent(50) {
                     client.events.clear();
                     return self.look(client, own).await;
                 }

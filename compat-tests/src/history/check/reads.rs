@@ -43,7 +43,7 @@ pub(crate) fn check_reads(
             Some(Answer::Error(_)) => {
                 let last = timeline.last(path, operation.zxid);
                 let is_there = last.is_some_and(|(_, change)| change != Change::Deleted);
-                if is_there && !timeline.is_uncertain(path) {
+                if is_there && !timeline.is_fleeting(path) {
                     violations.push(format!("{last:?} is not shown by {}", operation.show()));
                 }
             }
@@ -98,10 +98,9 @@ fn check_list(
         violations.push(format!("the list is not what its Stat says: {}", list.show()));
     }
     let missing =
-        alive.iter().find(|child| !listed.contains(**child) && !timeline.is_uncertain(child));
-    let surplus = listed
-        .iter()
-        .find(|child| !alive.contains(child.as_str()) && !timeline.is_uncertain(child));
+        alive.iter().find(|child| !listed.contains(**child) && !timeline.is_fleeting(child));
+    let surplus =
+        listed.iter().find(|child| !alive.contains(child.as_str()) && !timeline.is_fleeting(child));
     if let Some(child) = missing {
         violations.push(format!("{child} is missing in {}", list.show()));
     }

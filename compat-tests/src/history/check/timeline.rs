@@ -31,6 +31,8 @@ pub(crate) struct Timeline<'a> {
     /// Changes of these may have happened that nobody was told of: an answer was lost, or the
     /// end of a session deletes them.
     uncertain: BTreeSet<&'a str>,
+    /// These may have come or gone so.
+    fleeting: BTreeSet<&'a str>,
     /// Their parents.
     unsure: BTreeSet<&'a str>,
     /// Parents of sequential znodes of which nobody was told the names.
@@ -84,13 +86,17 @@ impl<'a> Timeline<'a> {
             if operation.is_ok() {
                 self.add(path, operation.zxid, change);
             } else if operation.answer.is_none() {
-                self.doubt(path);
+                match change {
+                    Change::Set => drop(self.uncertain.insert(path)),
+                    Change::Created | Change::Deleted => self.doubt(path),
+                }
             }
         }
     }
 
     fn doubt(&mut self, path: &'a str) {
         self.uncertain.insert(path);
+        self.fleeting.insert(path);
         self.unsure.insert(parent(path));
     }
 
@@ -109,11 +115,16 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Whether a znode may have changed without anybody being told.
+    /// Whether a znode may have changed, come or gone without anybody being told.
     pub(crate) fn is_uncertain(&self, path: &str) -> bool {
+        self.uncertain.contains(path) || self.is_fleeting(path)
+    }
+
+    /// Whether a znode may have come or gone without anybody being told.
+    pub(crate) fn is_fleeting(&self, path: &str) -> bool {
         // A sequential znode that exists is mostly one that somebody was told of.
         let is_named = || self.changes.contains_key(path);
-        self.uncertain.contains(path) || self.unnamed.contains(parent(path)) && !is_named()
+        self.fleeting.contains(path) || self.unnamed.contains(parent(path)) && !is_named()
     }
 
     /// The first change after one zxid, and up to another.

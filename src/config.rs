@@ -18,7 +18,7 @@ const ZOOKEEPER_VERSION: &str = "3.9.5";
 const BUILT_ON: Option<&str> = option_env!("ZKSHIM_BUILT_ON");
 
 /// The shortest limit on frames: a handshake fits.
-const FRAME_BYTES_MIN: usize = 1024;
+const FRAME_BYTES_MIN: usize = 64;
 
 /// The letters of base64 that 20 bytes take, without the padding.
 const SHA1_LETTERS: usize = 27;

@@ -77,7 +77,7 @@ fn other_values_that_make_no_sense_are_refused() {
     check_refused(&["--listen=2181"], "an address and a port");
     check_refused(&["--listen=host:port"], "an address and a port");
     check_refused(&["--four-letter-words=ruok,rouk"], "\"rouk\" is not");
-    check_refused(&["--jute-max-buffer=5"], "from 1024");
+    check_refused(&["--jute-max-buffer=5"], "from 64");
     check_refused(&["--max-connections=0"], "from 1");
 }
 

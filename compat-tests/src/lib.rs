@@ -1,5 +1,5 @@
 //! What the compatibility tests share: servers to run against, real ones and ours, the real
-//! clients that run against them, and the conformance suite.
+//! clients that run against them, the conformance suite, and the suites of others.
 
 pub mod clients;
 pub mod conformance;
@@ -7,3 +7,4 @@ pub mod differential;
 pub mod faults;
 pub mod history;
 pub mod servers;
+pub mod suites;

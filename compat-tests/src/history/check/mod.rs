@@ -141,3 +141,6 @@ fn sequential_parents<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
     });
     parents.collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,8 @@ pub(crate) struct Timeline<'a> {
     fleeting: BTreeSet<&'a str>,
     /// Their parents.
     unsure: BTreeSet<&'a str>,
+    /// It is known when these came.
+    born: BTreeSet<&'a str>,
     /// Parents of sequential znodes of which nobody was told the names.
     unnamed: BTreeSet<&'a str>,
 }
@@ -108,6 +110,9 @@ impl<'a> Timeline<'a> {
     }
 
     fn add(&mut self, path: &'a str, zxid: i64, change: Change) {
+        if change == Change::Created {
+            self.born.insert(path);
+        }
         let before = self.changes.entry(path).or_default().insert(zxid, change);
         if before.is_none() && change != Change::Set {
             let moments = self.children.entry(parent(path)).or_default();
@@ -122,8 +127,7 @@ impl<'a> Timeline<'a> {
 
     /// Whether a znode may have come or gone without anybody being told.
     pub(crate) fn is_fleeting(&self, path: &str) -> bool {
-        // A sequential znode that exists is mostly one that somebody was told of.
-        let is_named = || self.changes.contains_key(path);
+        let is_named = || self.born.contains(path);
         self.fleeting.contains(path) || self.unnamed.contains(parent(path)) && !is_named()
     }
 

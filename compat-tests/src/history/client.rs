@@ -48,9 +48,12 @@ impl Journal {
         if matches!(what, What::Answered { xid, .. } if xid != PING_XID) {
             self.answered.fetch_add(1, Ordering::Relaxed);
         }
-        let at = self.began.elapsed().as_nanos();
-        let at = u64::try_from(at).expect("a run is shorter than centuries");
+        let at = self.now();
         self.log.entries.push(Entry { at, what });
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).expect("a run is shorter than centuries")
     }
 }
 
@@ -86,6 +89,8 @@ pub(crate) struct Client {
     timeout_wanted: Duration,
     journal: Journal,
     session: Option<Session>,
+    /// The one before.
+    ended: Option<Session>,
     link: Option<Link>,
     zxid_seen: i64,
     watches: Watches,
@@ -107,6 +112,7 @@ impl Client {
             timeout_wanted,
             journal,
             session: None,
+            ended: None,
             link: None,
             zxid_seen: 0,
             watches: Watches::default(),
@@ -162,6 +168,7 @@ impl Client {
             request.session = session.id;
             request.password = Some(session.password.clone());
         }
+        let asked = self.journal.now();
         stream.write_all(&record().buffer(&request.bytes()).bytes()).await.context("send")?;
         let mut incoming = BytesMut::with_capacity(16 << 10);
         let body = loop {
@@ -184,7 +191,8 @@ impl Client {
             timeout: Duration::from_millis(timeout_ms),
         });
         let server = self.next_server;
-        self.journal.write(What::Opened { session: response.session, timeout_ms, server, resumed });
+        let session = response.session;
+        self.journal.write(What::Opened { session, timeout_ms, server, resumed, asked });
         let now = Instant::now();
         let unanswered = VecDeque::new();
         self.link = Some(Link { stream, incoming, unanswered, heard: now, spoken: now, xid: 0 });
@@ -263,16 +271,33 @@ impl Client {
         self.forget_session();
     }
 
-    /// Ends the session.
-    pub(crate) async fn close(&mut self) {
-        if self.ask(Request::Close).await.is_some() {
+    /// Ends the session; true if that was answered.
+    pub(crate) async fn close(&mut self) -> bool {
+        let is_closed = self.ask(Request::Close).await.is_some();
+        if is_closed {
             self.cut("the session is closed");
         }
+        self.forget_session();
+        is_closed
+    }
+
+    /// Asks for the session that has just ended, at another server: it must be refused.
+    pub(crate) async fn haunt(&mut self) {
+        self.session = self.ended.take();
+        for _ in 0..3 {
+            if self.session.is_none() || self.connect().await {
+                break;
+            }
+        }
+        if self.link.is_some() {
+            self.close().await;
+        }
+        self.cut("there is no such session");
         self.forget_session();
     }
 
     fn forget_session(&mut self) {
-        self.session = None;
+        self.ended = self.session.take();
         self.zxid_seen = 0;
         self.watches = Watches::default();
         self.events.clear();

@@ -59,6 +59,9 @@ pub enum What {
         server: usize,
         /// Whether the session was there before.
         resumed: bool,
+        /// When the client had asked for it.
+        #[serde(default)]
+        asked: u64,
     },
     /// A server said that the session is over.
     Refused,

@@ -69,9 +69,7 @@ impl Worker {
     pub(crate) async fn work(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             if !self.client.is_connected() {
-                let session = self.client.session();
-                self.client.connect().await;
-                self.queue.session_is(session, &mut self.client);
+                self.arrive().await;
                 continue;
             }
             if self.turn().await.is_none() {
@@ -95,6 +93,24 @@ impl Worker {
         }
     }
 
+    async fn arrive(&mut self) {
+        let session = self.client.session();
+        let is_there = self.client.connect().await;
+        self.queue.session_is(session, &mut self.client);
+        if session != 0 && self.client.session() == 0 && self.chance.percent(50) {
+            // What one server has refused, another must refuse, too.
+            self.client.haunt().await;
+        }
+        // Sessions that have hardly begun are moved, too.
+        if session == 0 && is_there && self.chance.percent(50) {
+            if self.chance.percent(50) {
+                // A lost connection shows at the next turn.
+                let _ = self.register().await;
+            }
+            self.client.cut("the client has hardly begun");
+        }
+    }
+
     async fn turn(&mut self) -> Option<()> {
         let turn = self.chance.weighted(&[
             (240, Turn::Register),
@@ -105,9 +121,9 @@ impl Worker {
             (60, Turn::Token),
             (80, Turn::Own),
             (40, Turn::List),
-            (3, Turn::Leave),
+            (6, Turn::Leave),
             (4, Turn::Drop),
-            (1, Turn::Vanish),
+            (2, Turn::Vanish),
         ]);
         match turn {
             Turn::Register => self.register().await,
@@ -124,7 +140,9 @@ impl Worker {
             Turn::List => self.list().await,
             Turn::Leave => {
                 self.queue.give_up(&mut self.client);
-                self.client.close().await;
+                if self.client.close().await && self.chance.percent(50) {
+                    self.client.haunt().await;
+                }
                 None
             }
             Turn::Drop => {

@@ -139,7 +139,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn entry(&mut self, client: usize, at: u64, what: &'a What) {
         match what {
-            What::Opened { session, timeout_ms, .. } => {
+            What::Opened { session, timeout_ms, asked, .. } => {
                 self.session = *session;
                 self.connection += 1;
                 let timeout = timeout_ms.saturating_mul(1_000_000);
@@ -150,6 +150,7 @@ impl<'a> Reader<'a> {
                     end: End::Open,
                 });
                 known.timeout = timeout;
+                self.spoke(*asked);
             }
             What::Refused => self.ends(End::Refused(at)),
             What::Abandoned => self.ends(End::Abandoned),
@@ -219,7 +220,10 @@ impl<'a> Reader<'a> {
     }
 
     fn ends(&mut self, end: End) {
-        if let Some(session) = self.facts.sessions.get_mut(&self.session) {
+        let Some(session) = self.facts.sessions.get_mut(&self.session) else { return };
+        // One that has ended stays so, whatever its client tries with it.
+        let is_closed = matches!(session.end, End::Closed(_, at) if at != NEVER);
+        if !is_closed && !matches!(session.end, End::Refused(_)) {
             session.end = end;
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use crate::history::check::facts::Facts;
 use crate::history::check::timeline::Timeline;
@@ -40,6 +41,10 @@ pub struct Verdict {
     pub events: usize,
     /// How often a lock was held.
     pub holds: usize,
+    /// The longest that a client has waited for any answer.
+    pub longest_unserved: Duration,
+    /// For how long after the timeout of a silent session its ephemerals were still read.
+    pub longest_outlived: Duration,
     /// What is wrong, each with the rule that is broken.
     pub violations: Vec<Violation>,
 }
@@ -77,7 +82,7 @@ impl fmt::Display for Verdict {
         writeln!(
             out,
             "{} requests ({} unanswered) on {} objects, {} sessions, {} cuts, {} events, {} holds \
-             of locks: {} violations",
+             of locks, unserved for {:?} and ephemerals late by {:?} at most: {} violations",
             self.requests,
             self.unanswered,
             self.objects,
@@ -85,6 +90,8 @@ impl fmt::Display for Verdict {
             self.cuts,
             self.events,
             self.holds,
+            self.longest_unserved,
+            self.longest_outlived,
             self.violations.len()
         )?;
         for violation in &self.violations {
@@ -109,6 +116,8 @@ pub fn check(history: &History) -> Verdict {
         cuts: count(|what| matches!(what, What::Cut { .. })),
         events: count(|what| matches!(what, What::Event { .. })),
         holds: count(|what| matches!(what, What::Taken { .. })),
+        longest_unserved: sessions::longest_unserved(history),
+        longest_outlived: sessions::longest_outlived(&facts),
         violations: Vec::new(),
     };
     let mut objects = 0;

@@ -26,9 +26,9 @@ impl Script {
     }
 
     fn opens(&mut self, at: u64, resumed: bool) {
-        let (session, timeout_ms, server) = (self.session, 4000, 0);
+        let (session, timeout_ms, server, asked) = (self.session, 4000, 0, at * MS);
         self.xid = 0;
-        self.note(at, What::Opened { session, timeout_ms, server, resumed });
+        self.note(at, What::Opened { session, timeout_ms, server, resumed, asked });
     }
 
     fn sends(&mut self, at: u64, request: Request) {
@@ -281,6 +281,19 @@ fn a_session_that_is_refused_while_its_client_talks_is_noticed() {
     };
     assert_eq!(refused(4100), [""; 0]);
     assert_eq!(refused(3900), ["sessions"]);
+}
+
+#[test]
+fn a_session_that_was_closed_and_is_served_again_is_noticed() {
+    let mut one = creator();
+    one.asks(10, Request::Close, 20, 2, Answer::Done);
+    one.cut(30);
+    let log = one.log.clone();
+    one.note(40, What::Refused);
+    assert_eq!(broken(vec![one]), [""; 0]);
+    let mut one = Script { log, session: 7, xid: 0 };
+    one.opens(40, true);
+    assert_eq!(broken(vec![one]), ["sessions"]);
 }
 
 /// A watch on `/r` is armed, `/r` changes with zxid 2, and these events come around the answer

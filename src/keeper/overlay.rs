@@ -94,13 +94,37 @@ impl<'t> Overlay<'t> {
         self.put(path, Some(record));
     }
 
-    /// What is planned for a subtree beyond what the tree holds: znodes and bytes.
-    pub fn planned_usage(&self, root: &str) -> Usage {
+    /// The znode at a path as it was planned at a mark.
+    pub fn find_as_of(&self, mark: Mark, path: &str) -> Option<&Record> {
+        let changed = self.undo[mark.0..].iter().find_map(|undo| match undo {
+            Undo::Node(changed, before) if **changed == *path => Some(before),
+            _ => None,
+        });
+        match changed {
+            Some(Some(planned)) => planned.as_ref(),
+            Some(None) => self.tree.find(path).map(|node| &node.record),
+            None => self.find(path),
+        }
+    }
+
+    /// What was planned for a subtree at a mark beyond what the tree holds: znodes and bytes.
+    pub fn planned_usage(&self, mark: Mark, root: &str) -> Usage {
+        let mut since: FxHashMap<&Path, &Option<Option<Record>>> = FxHashMap::default();
+        for undo in &self.undo[mark.0..] {
+            if let Undo::Node(path, before) = undo {
+                since.entry(path).or_insert(before);
+            }
+        }
         let mut planned = Usage::default();
-        for (path, record) in &self.nodes {
+        for (path, now) in &self.nodes {
             let inside = path
                 .strip_prefix(root)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            let record = match since.get(path) {
+                Some(Some(before)) => before,
+                Some(None) => continue,
+                None => now,
+            };
             if inside {
                 let settled = self.tree.find(path).map(|node| node.record.usage());
                 let (before, after) =
@@ -177,6 +201,26 @@ mod tests {
         assert!(overlay.find("/a").is_some());
         assert_eq!(overlay.find("/").map(|root| root.children), children);
         assert_eq!(overlay.writer(&Slot::Node(path)), None);
+    }
+
+    #[test]
+    fn what_was_planned_at_a_mark_is_told_apart_from_what_came_after() {
+        let mut tree = Tree::new();
+        tree.insert("/p".into(), Record::blank(Kind::Persistent));
+        let mut overlay = Overlay::new(&tree);
+        let count = |overlay: &Overlay<'_>, mark| overlay.planned_usage(mark, "/p").count;
+        overlay.insert(&"/p/a".into(), Record::blank(Kind::Persistent));
+        let mark = overlay.mark();
+        overlay.insert(&"/p/b".into(), Record::blank(Kind::Persistent));
+        overlay.remove(&"/p/a".into());
+        overlay.update("/p", |record| record.version = 1);
+        assert_eq!((count(&overlay, mark), count(&overlay, overlay.mark())), (1, 1));
+        overlay.remove(&"/p/b".into());
+        assert_eq!((count(&overlay, mark), count(&overlay, overlay.mark())), (1, 0));
+        assert!(overlay.find_as_of(mark, "/p/a").is_some());
+        assert!(overlay.find_as_of(mark, "/p/b").is_none());
+        assert_eq!(overlay.find_as_of(mark, "/p").map(|record| record.version), Some(0));
+        assert_eq!(overlay.find_as_of(mark, "/").map(|record| record.children), Some(2));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The conformance suite: what a stock ZooKeeper 3.9.5 does on its client port, as 168 cases.
+//! The conformance suite: what a stock ZooKeeper 3.9.5 does on its client port, as 171 cases.
 //!
 //! It speaks raw sockets with an encoder of its own and judges a real ZooKeeper and zkshim by the
 //! same expectations.

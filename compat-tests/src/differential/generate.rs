@@ -273,11 +273,7 @@ impl Generator<'_> {
     }
 
     fn request(&mut self) -> Request {
-        let kind = match self.chance.weighted(&KINDS) {
-            // zkshim adds up what a multi makes before it compares with the limits.
-            op::MULTI if self.has_quota => op::CREATE,
-            kind => kind,
-        };
+        let kind = self.chance.weighted(&KINDS);
         let mut request = match kind {
             op::MULTI => multi(&mut self.chance, self.root),
             op::MULTI_READ => multi_read(&mut self.chance, self.root),

@@ -165,6 +165,8 @@ pub struct Planner<'p, 't> {
     settings: &'p Settings,
     writer: Writer<'p>,
     request: RequestIndex,
+    /// Where the overlay was before this request.
+    begun: Mark,
     plan: Plan,
     /// Keys that this request writes and an earlier one of the batch has written.
     taken_over: Vec<Slot>,
@@ -189,8 +191,8 @@ impl<'p, 't> Planner<'p, 't> {
             offset: settings.offset,
             must_wait: false,
         };
-        let taken_over = Vec::new();
-        let mut planner = Self { overlay, settings, writer, request, plan, taken_over };
+        let (begun, taken_over) = (overlay.mark(), Vec::new());
+        let mut planner = Self { overlay, settings, writer, request, begun, plan, taken_over };
         if let Some(fence) = writer.session {
             planner.guard(Slot::Session(fence.session), Test::Unchanged(fence.revision));
         }
@@ -268,26 +270,30 @@ impl<'p, 't> Planner<'p, 't> {
         self.guard(Slot::Acl(path.clone()), Test::Unchanged(record_acl));
     }
 
-    /// Hard limits hold for the deepest subtree with a quota, if it has its statistics. The
-    /// verdict comes from the tree and is not proved: two shims may together exceed a limit.
-    /// Source: `ZooKeeperServer.checkQuota`.
+    /// Hard limits hold for the deepest subtree with a quota, if it has its statistics. What they
+    /// are, and how much there is, is as it was before the whole request: the operations of a
+    /// multi do not see each other here. The verdict comes from the tree and is not proved: two
+    /// shims may together exceed a limit. Source: `ZooKeeperServer.checkQuota`, which asks the
+    /// database and not the changes that are outstanding.
     fn check_quota(&self, path: &str, change: Usage) -> Result<(), ErrorCode> {
         if !self.settings.enforce_quota {
             return Ok(());
         }
         let tree = self.overlay.tree();
         let Some((root, usage)) = tree.quotas().deepest(path) else { return Ok(()) };
-        if self.overlay.find(&quota::stats_of(root)).is_none() {
-            return Ok(());
-        }
-        let limits = self.overlay.find(&quota::limits_of(root));
+        let limits = self.overlay.find_as_of(self.begun, &quota::limits_of(root));
         let text = limits.and_then(|limits| limits.data.as_deref()).unwrap_or_default();
         let limits = HardLimits::parse(text).map_err(|_| ErrorCode::MarshallingError)?;
-        let planned = self.overlay.planned_usage(root);
-        let exceeds = |limit: i64, now: i64, more: i64| limit > -1 && now + more > limit;
+        if self.overlay.find_as_of(self.begun, &quota::stats_of(root)).is_none() {
+            return Ok(());
+        }
+        let planned = self.overlay.planned_usage(self.begun, root);
+        // What is already exceeded keeps nobody from a change that does not count.
+        let exceeds =
+            |limit: i64, now: i64, more: i64| limit > -1 && more != 0 && now + more > limit;
         let count = exceeds(limits.count, usage.count + planned.count, change.count);
         let bytes = exceeds(limits.bytes, usage.bytes + planned.bytes, change.bytes);
-        if (change.count > 0 && count) || bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+        if count || bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
     }
 
     fn guard_absent(&mut self, path: &str) {
@@ -306,7 +312,9 @@ mod guards;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::request::{Create, CreateOpcode, MultiOperation};
+    use crate::keeper::request::{
+        Create, CreateOpcode, Delete, MultiOperation, MultiResult, SetData,
+    };
     use crate::keeper::tree::{self, Kind, Tree};
 
     fn create(path: &str) -> Create {
@@ -346,26 +354,66 @@ mod tests {
         assert!(on.len() < 5, "{on:?}");
     }
 
-    #[test]
-    fn limits_without_statistics_are_not_enforced() {
-        let mut tree = Tree::new();
-        let with_data = |data: &'static str| Record {
+    fn with_data(data: &'static str) -> Record {
+        Record {
             data: Some(Bytes::from_static(data.as_bytes())),
             ..Record::blank(Kind::Persistent)
-        };
+        }
+    }
+
+    /// `/q` with these limits, and without statistics.
+    fn limited(limits: &'static str) -> Tree {
+        let mut tree = Tree::new();
         tree.insert("/q".into(), with_data(""));
         tree.insert("/zookeeper/quota/q".into(), with_data(""));
-        let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1";
         tree.insert(quota::limits_of("/q").into(), with_data(limits));
+        tree
+    }
+
+    fn outcome_of(tree: &Tree, operation: &Operation) -> Result<Body, ErrorCode> {
         let settings = Settings { enforce_quota: true, ..settings() };
-        let outcome = |tree: &Tree| {
-            let mut overlay = Overlay::new(tree);
-            let writer = Writer { session: None, identities: &[], unix_ms: 0 };
-            let planner = Planner::new(&mut overlay, &settings, writer, RequestIndex(0));
-            planner.plan(&Operation::Create(create("/q/a"))).outcome.map(|_| ())
-        };
+        let mut overlay = Overlay::new(tree);
+        let writer = Writer { session: None, identities: &[], unix_ms: 0 };
+        Planner::new(&mut overlay, &settings, writer, RequestIndex(0)).plan(operation).outcome
+    }
+
+    #[test]
+    fn limits_without_statistics_are_not_enforced() {
+        let mut tree = limited("count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1");
+        let outcome =
+            |tree: &Tree| outcome_of(tree, &Operation::Create(create("/q/a"))).map(|_| ());
         assert_eq!(outcome(&tree), Ok(()));
         tree.insert(quota::stats_of("/q").into(), with_data(""));
         assert_eq!(outcome(&tree), Err(ErrorCode::QuotaExceeded));
+    }
+
+    #[test]
+    fn operations_of_a_multi_are_held_to_the_usage_before_it() {
+        let mut tree = limited("countHardLimit=2");
+        tree.insert(quota::stats_of("/q").into(), with_data(""));
+        let create = |path: &str| MultiOperation::Create(create(path));
+        let twice = Operation::Multi(vec![create("/q/a"), create("/q/b")]);
+        let Ok(Body::Multi(results)) = outcome_of(&tree, &twice) else { panic!("it is a multi") };
+        assert!(matches!(results[..], [MultiResult::Create(_), MultiResult::Create(_)]));
+        tree.insert("/q/c".into(), with_data(""));
+        let delete = Delete { path: Some("/q/c".into()), version: -1 };
+        let instead = Operation::Multi(vec![MultiOperation::Delete(delete), create("/q/a")]);
+        let codes = [None, Some(ErrorCode::QuotaExceeded)].map(MultiResult::Error);
+        assert_eq!(outcome_of(&tree, &instead), Ok(Body::Multi(codes.to_vec())));
+    }
+
+    #[test]
+    fn a_limit_that_is_exceeded_stops_only_what_moves_its_figure() {
+        let mut tree = limited("byteHardLimit=3");
+        tree.insert(quota::stats_of("/q").into(), with_data(""));
+        tree.insert("/q/a".into(), with_data("12345"));
+        let set = |data: &'static str| {
+            let data = Some(Bytes::from_static(data.as_bytes()));
+            let set = SetData { path: Some("/q/a".into()), data, version: -1 };
+            outcome_of(&tree, &Operation::SetData(set)).map(|_| ())
+        };
+        assert_eq!((set("54321"), set("123")), (Ok(()), Ok(())));
+        assert_eq!(set("1234"), Err(ErrorCode::QuotaExceeded));
+        assert!(outcome_of(&tree, &Operation::Create(create("/q/b"))).is_ok());
     }
 }

@@ -6,6 +6,7 @@ use crate::conformance::case::{Case, Profile, case};
 use crate::conformance::client::Client;
 use crate::conformance::context::Context;
 use crate::conformance::expect::{expect_eq, expect_one_of};
+use crate::conformance::multi::{Operation, Outcome, outcomes};
 use crate::conformance::wire::{code, open_acl};
 
 /// The cases of this part.
@@ -18,6 +19,12 @@ pub const CASES: &[Case] = &[
         .profile(Profile::Quota),
     case("Q5", "without limits nothing is tracked", untracked),
     case("Q6", "limits that are not enforced are only counted", not_enforced),
+    case("Q7", "each operation of a multi is held to the usage before it", multi_limit)
+        .profile(Profile::Quota),
+    case("Q8", "what adds nothing passes a limit that is exceeded", nothing_added)
+        .profile(Profile::Quota),
+    case("Q9", "limits that a multi changes hold from the next request on", multi_of_limits)
+        .profile(Profile::Quota),
 ];
 
 /// The case of the watches' section that needs a quota.
@@ -134,6 +141,71 @@ fn not_enforced(context: &Context<'_>) -> Result<()> {
         client.create(&format!("{root}/{name}"), b"12345")?;
     }
     quota.expect_statistics(&mut client, "count=4,bytes=15")
+}
+
+/// A multi of two, whose second operation exceeds a quota.
+fn expect_refused(client: &mut Client, operations: &[Operation]) -> Result<()> {
+    let want = vec![Outcome::Error(0), Outcome::Error(code::QUOTA_EXCEEDED)];
+    expect_eq("results", outcomes(&client.multi(operations)?)?, want)
+}
+
+fn expect_done(client: &mut Client, operations: &[Operation]) -> Result<()> {
+    let outcomes = outcomes(&client.multi(operations)?)?;
+    let failed = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Error(_)));
+    expect_eq("an operation failed", failed, false)
+}
+
+fn multi_limit(context: &Context<'_>) -> Result<()> {
+    let mut client = context.client()?;
+    let (root, quota) = limited(context, &mut client)?;
+    let (a, b, c) = (format!("{root}/a"), format!("{root}/b"), format!("{root}/c"));
+    client.create(&a, b"12345")?;
+    let create = |path: &str| Operation::create(path, 0);
+    expect_done(&mut client, &[create(&b), create(&c)]).context("one too many, in two")?;
+    quota.expect_statistics(&mut client, "count=4,bytes=5")?;
+    client.remove(&c)?;
+    let instead = [Operation::delete(&b, -1), create(&c)];
+    expect_refused(&mut client, &instead).context("one instead of another")?;
+    // 5 more than 5 each time, for the second one is 15 after 10.
+    let twice = [Operation::set(&a, &[b'1'; 10], -1), Operation::set(&a, &[b'2'; 15], -1)];
+    expect_done(&mut client, &twice).context("5 more, twice")?;
+    quota.expect_statistics(&mut client, "count=3,bytes=15")
+}
+
+fn nothing_added(context: &Context<'_>) -> Result<()> {
+    let mut client = context.client()?;
+    let (root, quota) = limited(context, &mut client)?;
+    let (a, b) = (format!("{root}/a"), format!("{root}/b"));
+    client.create(&a, b"12345")?;
+    client.set(&quota.limits, b"byteHardLimit=3")?;
+    client.create(&b, b"").context("a znode without data")?;
+    client.set(&a, b"54321").context("other data of the same length")?;
+    client.set_data(&a, b"1234", -1)?.fails(code::QUOTA_EXCEEDED).context("less, and too much")?;
+    client.set(&a, b"123").context("little enough")?;
+    client.set(&quota.limits, b"countHardLimit=1")?;
+    client.set(&a, b"1234").context("data under a limit on znodes")?;
+    client.create_flags(&format!("{root}/c"), 0)?.fails(code::QUOTA_EXCEEDED)?;
+    Ok(())
+}
+
+fn multi_of_limits(context: &Context<'_>) -> Result<()> {
+    let mut client = context.client()?;
+    let (root, quota) = limited(context, &mut client)?;
+    let create = |name: &str| Operation::create(&format!("{root}/{name}"), 0);
+    client.create(&format!("{root}/a"), b"")?;
+    client.create(&format!("{root}/b"), b"")?;
+    for (what, first) in [
+        ("raised", Operation::set(&quota.limits, b"countHardLimit=9", -1)),
+        ("deleted", Operation::delete(&quota.limits, -1)),
+        ("without statistics", Operation::delete(&quota.statistics, -1)),
+    ] {
+        expect_refused(&mut client, &[first, create("c")]).context(what)?;
+    }
+    client.set(&quota.limits, b"countHardLimit=4")?;
+    let lowered = Operation::set(&quota.limits, b"countHardLimit=1", -1);
+    expect_done(&mut client, &[lowered, create("c")]).context("lowered too late")?;
+    client.create_flags(&format!("{root}/d"), 0)?.fails(code::QUOTA_EXCEEDED)?;
+    Ok(())
 }
 
 fn statistics_are_silent(context: &Context<'_>) -> Result<()> {

@@ -103,6 +103,11 @@ impl<W> Builder<W> {
         RequestIndex(u32::try_from(self.entries.len()).unwrap_or(u32::MAX))
     }
 
+    /// How many requests have joined.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Nothing has joined.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

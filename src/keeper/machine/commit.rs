@@ -17,7 +17,11 @@ use std::time::Duration;
 
 /// Batches under way at most. More would make each smaller, and a put in a small batch costs
 /// etcd several times what it costs in a large one.
-const IN_FLIGHT_MAX: usize = 3;
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Requests in a batch: with more, the store waits while they are planned and answered, and the
+/// shim while they are written.
+const GATHERED_MAX: usize = 256;
 
 /// So many waiting writes are worth a batch beside those under way.
 const WRITES_WORTH_A_BATCH: usize = 64;
@@ -132,6 +136,9 @@ impl Keeper {
                     break;
                 }
                 Run::NeverFits => never_fits.push(session),
+            }
+            if builder.len() >= GATHERED_MAX {
+                break;
             }
         }
         if full {

@@ -3,6 +3,7 @@
 //! Revisions are applied one at a time, each whole: the tree changes, the events that it fires
 //! are put out, then the replies to our own requests in it and the reads that these release.
 
+use crate::keeper::batch::Shape;
 use crate::keeper::keyspace::Slot;
 use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Internal, Keeper, Probe, Registration, Waiter};
@@ -188,13 +189,14 @@ impl Keeper {
         if !self.loaded || changes.revision <= self.replica.applied {
             return;
         }
-        let keys: FxHashSet<Key> = if self.nested_left > 0 || !self.batches.is_empty() {
+        let named = self.replica.batch_in(&changes).and_then(|number| self.numbers.get(&number));
+        let batch = named.and_then(|token| self.batches.get(token));
+        // Only the groups of a nested batch have fates of their own.
+        let keys: FxHashSet<Key> = if batch.is_some_and(|batch| batch.shape == Shape::Nested) {
             changes.changes.iter().map(|change| changed_key(change).clone()).collect()
         } else {
             FxHashSet::default()
         };
-        let named = self.replica.batch_in(&changes).and_then(|number| self.numbers.get(&number));
-        let batch = named.and_then(|token| self.batches.get(token));
         let mut stats = batch.map(|batch| Stats::before(batch, &self.replica.tree));
         let applied = self.replica.apply(changes);
         if self.settings.offset != self.replica.offset {

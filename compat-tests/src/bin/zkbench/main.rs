@@ -2,12 +2,14 @@
 //! It checks every answer: a wrong one ends the run with a message and exit code 1.
 
 mod bare_etcd;
+mod comparison;
 mod connection;
 mod frames;
 mod idle;
 mod lock;
 mod measure;
 mod pipeline;
+mod plots;
 mod processes;
 mod report;
 mod session;
@@ -103,7 +105,7 @@ struct RunArgs {
 struct ReportArgs {
     /// Results file as written by `run --json`
     results: PathBuf,
-    /// Markdown page to write (default: print it)
+    /// Markdown page to write, with plots in a directory of its name (default: print it, without)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Markdown text on how the figures came about, put before the tables
@@ -207,12 +209,34 @@ impl ReportArgs {
         let read = |path: &Path| {
             fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
         };
-        let results = report::parse(&read(&self.results)?)?;
+        let results = comparison::parse(&read(&self.results)?)?;
         let conditions = self.conditions.as_deref().map(read).transpose()?.unwrap_or_default();
-        let page = report::page(&conditions, &results, &self.reference, &self.pairs)?;
-        match &self.out {
-            None => print!("{page}"),
-            Some(path) => fs::write(path, page).with_context(|| format!("write {path:?}"))?,
+        let comparisons = comparison::arrange(&results);
+        let plots = match &self.out {
+            None => Vec::new(),
+            Some(_) => plots::draw(&comparisons, &self.reference)?,
+        };
+        let plots_dir = self.out.as_deref().and_then(Path::file_stem).unwrap_or_default();
+        let page = report::page(&report::Page {
+            conditions: &conditions,
+            comparisons: &comparisons,
+            reference: &self.reference,
+            pairs: &self.pairs,
+            plots: &plots,
+            plots_dir: &plots_dir.to_string_lossy(),
+        })?;
+        let Some(path) = &self.out else {
+            print!("{page}");
+            return Ok(());
+        };
+        fs::write(path, page).with_context(|| format!("write {path:?}"))?;
+        let dir = path.with_extension("");
+        if !plots.is_empty() {
+            fs::create_dir_all(&dir).with_context(|| format!("make {dir:?}"))?;
+        }
+        for plot in plots {
+            let path = dir.join(plot.file);
+            fs::write(&path, plot.svg).with_context(|| format!("write {path:?}"))?;
         }
         Ok(())
     }

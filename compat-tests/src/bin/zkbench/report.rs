@@ -1,5 +1,5 @@
-//! Results of several servers and rounds → one Markdown page: medians over the rounds, and ratios
-//! to a reference server, taken within each round before the median.
+//! A comparison of servers → one Markdown page: an overview of ratios with plots, and a table a
+//! workload.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,33 +7,11 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measure::{Figures, Measurement};
+use crate::comparison::{
+    Case, Comparison, Figure, Rounds, cpu, main_servers, median, ops, p50, p99, ratio,
+};
+use crate::plots::Plot;
 use crate::processes::Process;
-
-/// What is measured in the same way on every server.
-#[derive(Clone, Debug, PartialEq)]
-struct Case {
-    workload: String,
-    connections: usize,
-    in_flight: usize,
-    rate: Option<f64>,
-}
-
-/// The servers' figures for one case, by round; servers in the order of the results.
-#[derive(Debug)]
-struct Comparison<'a> {
-    case: Case,
-    servers: Vec<(&'a str, BTreeMap<u32, &'a Figures>)>,
-}
-
-/// Reads a results file: a line of JSON a measurement.
-pub(crate) fn parse(results: &str) -> Result<Vec<Measurement>> {
-    let lines = results.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let parsed = lines.map(|(index, line)| {
-        serde_json::from_str(line).with_context(|| format!("line {} of the results", index + 1))
-    });
-    parsed.collect()
-}
 
 /// Two servers that a table of its own compares: the first in terms of the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,24 +26,39 @@ impl FromStr for Pair {
     }
 }
 
-/// The whole page: the conditions, an overview of ratios, a table a pair and a workload.
-pub(crate) fn page(
-    conditions: &str,
-    results: &[Measurement],
-    reference: &str,
-    pairs: &[Pair],
-) -> Result<String> {
-    let known = results.iter().any(|measurement| measurement.target == reference);
+/// What a page is made of.
+#[derive(Debug)]
+pub(crate) struct Page<'a> {
+    /// Text put before all else.
+    pub(crate) conditions: &'a str,
+    /// The figures.
+    pub(crate) comparisons: &'a [Comparison<'a>],
+    /// The server that the others are compared with.
+    pub(crate) reference: &'a str,
+    /// Servers with a table of ratios of their own.
+    pub(crate) pairs: &'a [Pair],
+    /// The plots.
+    pub(crate) plots: &'a [Plot],
+    /// Where the plots are, seen from the page.
+    pub(crate) plots_dir: &'a str,
+}
+
+/// The whole page.
+pub(crate) fn page(parts: &Page<'_>) -> Result<String> {
+    let (comparisons, reference) = (parts.comparisons, parts.reference);
+    let known = comparisons.iter().any(|comparison| comparison.server(reference).is_some());
     ensure!(known, "the results say nothing about {reference}");
-    let comparisons = arrange(results);
-    let mut page = conditions.trim_end().to_owned();
+    let mut page = parts.conditions.trim_end().to_owned();
     page.push('\n');
-    page.push_str(&overview(&comparisons, reference));
-    for pair in pairs {
-        page.push_str(&beside(&comparisons, pair));
+    page.push_str(&overview(comparisons, reference));
+    for Plot { file, shows, .. } in parts.plots {
+        page.push_str(&format!("\n![{shows}]({}/{file})\n", parts.plots_dir));
+    }
+    for pair in parts.pairs {
+        page.push_str(&beside(comparisons, pair));
     }
     let mut workload = "";
-    for comparison in &comparisons {
+    for comparison in comparisons {
         if workload != comparison.case.workload {
             workload = &comparison.case.workload;
             write!(page, "\n## {workload}\n\n{TABLE_HEAD}").expect("a string takes all");
@@ -76,71 +69,6 @@ pub(crate) fn page(
         }
     }
     Ok(page)
-}
-
-fn arrange(results: &[Measurement]) -> Vec<Comparison<'_>> {
-    let mut comparisons: Vec<Comparison<'_>> = Vec::new();
-    for measurement in results {
-        let case = Case::of(measurement);
-        let known = comparisons.iter().position(|comparison| comparison.case == case);
-        let at = known.unwrap_or_else(|| {
-            comparisons.push(Comparison { case, servers: Vec::new() });
-            comparisons.len() - 1
-        });
-        comparisons[at].add(measurement);
-    }
-    // A later round may be the first to measure a case; keep a workload's tables together.
-    let order: Vec<String> = results.iter().map(|result| result.workload.clone()).collect();
-    comparisons.sort_by_key(|comparison| {
-        let first = order.iter().position(|name| *name == comparison.case.workload);
-        (first, comparison.case.connections, comparison.case.in_flight)
-    });
-    comparisons
-}
-
-impl Case {
-    fn of(measurement: &Measurement) -> Self {
-        Self {
-            workload: measurement.workload.clone(),
-            connections: measurement.connections,
-            in_flight: measurement.in_flight,
-            rate: measurement.rate,
-        }
-    }
-
-    fn load(&self) -> String {
-        let rate = self.rate.map(|rate| format!(" at {rate}/s")).unwrap_or_default();
-        format!("{} × {}{rate}", self.connections, self.in_flight)
-    }
-}
-
-impl<'a> Comparison<'a> {
-    fn add(&mut self, measurement: &'a Measurement) {
-        let target = measurement.target.as_str();
-        let known = self.servers.iter().position(|(name, _)| *name == target);
-        let at = known.unwrap_or_else(|| {
-            self.servers.push((target, BTreeMap::new()));
-            self.servers.len() - 1
-        });
-        self.servers[at].1.insert(measurement.round, &measurement.figures);
-    }
-
-    fn server(&self, wanted: &str) -> Option<&BTreeMap<u32, &'a Figures>> {
-        let found = self.servers.iter().find(|(name, _)| *name == wanted);
-        found.map(|(_, rounds)| rounds)
-    }
-}
-
-/// The servers that did at least half of what the reference did, in order.
-fn main_servers<'a>(comparisons: &[Comparison<'a>], reference: &str) -> Vec<&'a str> {
-    let did = |name: &str| comparisons.iter().filter(|case| case.server(name).is_some()).count();
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in comparisons.iter().flat_map(|comparison| &comparison.servers) {
-        if *name != reference && !names.contains(name) && 2 * did(name) >= did(reference) {
-            names.push(name);
-        }
-    }
-    names
 }
 
 fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
@@ -163,7 +91,7 @@ fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
         for name in &others {
             let pair = comparison.server(name).zip(against);
             let cell = |of: Figure| {
-                pair.map_or_else(String::new, |(rounds, against)| ratio(rounds, against, of))
+                pair.map_or_else(String::new, |(rounds, against)| shown(ratio(rounds, against, of)))
             };
             let cells = [cell(ops), cell(p50), cell(cpu)].join(" | ");
             write!(table, " {cells} |").expect("a string takes all");
@@ -179,7 +107,7 @@ fn beside(comparisons: &[Comparison<'_>], Pair(ours, theirs): &Pair) -> String {
     for comparison in comparisons {
         let both = comparison.server(ours).zip(comparison.server(theirs));
         let Some((rounds, against)) = both else { continue };
-        let cells = [ops as Figure, p50, p99, cpu].map(|of| ratio(rounds, against, of));
+        let cells = [ops as Figure, p50, p99, cpu].map(|of| shown(ratio(rounds, against, of)));
         let (case, cells) = (&comparison.case, cells.join(" | "));
         rows.push_str(&format!("| {} | {} | {cells} |\n", case.workload, case.load()));
     }
@@ -197,24 +125,21 @@ const TABLE_HEAD: &str = "\
 |---|---|---:|---:|---:|---:|---:|---:|---|
 ";
 
-type Figure = fn(&Figures) -> Option<f64>;
-
-type Rounds<'a> = BTreeMap<u32, &'a Figures>;
-
 fn row(case: &Case, name: &str, rounds: &Rounds<'_>, against: Option<&Rounds<'_>>) -> String {
-    let ratio = |of| against.map_or_else(|| "1".into(), |against| ratio(rounds, against, of));
-    let shown = |of: Figure, digits: usize| {
+    let ratio =
+        |of| against.map_or_else(|| "1".into(), |against| shown(ratio(rounds, against, of)));
+    let figure = |of: Figure, digits: usize| {
         let values = rounds.values().filter_map(|figures| of(figures)).collect();
         median(values).map_or_else(String::new, |value| format!("{value:.digits$}"))
     };
     format!(
         "| {} | {name} | {} | {} | {} | {} | {} | {} | {} |\n",
         case.load(),
-        shown(ops, 0),
+        figure(ops, 0),
         ratio(ops),
-        shown(p50, 3),
-        shown(p99, 3),
-        shown(cpu, 1),
+        figure(p50, 3),
+        figure(p99, 3),
+        figure(cpu, 1),
         ratio(cpu),
         shares(rounds),
     )
@@ -236,44 +161,16 @@ fn shares(rounds: &Rounds<'_>) -> String {
     by_name.into_iter().filter_map(share).collect::<Vec<_>>().join(", ")
 }
 
-fn ops(figures: &Figures) -> Option<f64> {
-    Some(figures.ops_per_second)
-}
-
-fn p50(figures: &Figures) -> Option<f64> {
-    Some(figures.latency.p50_us / 1e3)
-}
-
-fn p99(figures: &Figures) -> Option<f64> {
-    Some(figures.latency.p99_us / 1e3)
-}
-
-fn cpu(figures: &Figures) -> Option<f64> {
-    figures.servers_cpu_us_per_op()
-}
-
-/// Median of the ratios within each round that both have, with two digits.
-fn ratio(rounds: &Rounds<'_>, against: &Rounds<'_>, of: Figure) -> String {
-    let pairs = rounds.iter().filter_map(|(round, figures)| {
-        let (ours, theirs) = (of(figures)?, of(against.get(round)?)?);
-        (theirs > 0.0).then(|| ours / theirs)
-    });
-    median(pairs.collect()).map_or_else(String::new, |ratio| format!("{ratio:.2}"))
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    values.get(values.len() / 2 - 1).map(|lower| (lower + upper) / 2.0)
+/// A ratio with two digits.
+fn shown(ratio: Option<f64>) -> String {
+    ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Latency;
+    use crate::comparison::{arrange, parse};
+    use crate::measure::{Figures, Latency, Measurement};
     use crate::processes::Spent;
 
     fn measured(target: &str, round: u32, ops_per_second: f64, cpu: &[(&str, f64)]) -> Measurement {
@@ -301,6 +198,17 @@ mod tests {
         }
     }
 
+    fn made(conditions: &str, results: &[Measurement], pairs: &[Pair]) -> Result<String> {
+        page(&Page {
+            conditions,
+            comparisons: &arrange(results),
+            reference: "ZooKeeper",
+            pairs,
+            plots: &[],
+            plots_dir: "",
+        })
+    }
+
     #[test]
     fn ratios_are_taken_within_a_round() {
         let results = [
@@ -310,7 +218,7 @@ mod tests {
             measured("zkshim", 2, 2000.0, &[("etcd", 25.0), ("zkshim", 15.0)]),
         ];
         let pair = "ZooKeeper=zkshim".parse().expect("it has both");
-        let page = page("# Title\n", &results, "ZooKeeper", &[pair]).expect("complete results");
+        let page = made("# Title\n", &results, &[pair]).expect("complete results");
         let overview = "| set | 8 × 4 | 2.00 | 1.00 | 0.75 |";
         assert!(page.contains(overview), "{page}");
         let reference = "| 8 × 4 | ZooKeeper | 550 | 1 | 1.000 | 2.000 | 40.0 | 1 |  |";
@@ -333,15 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn median_of_an_even_number_is_between_the_middle_two() {
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median(vec![5.0, 1.0, 3.0]), Some(3.0));
-        assert_eq!(median(Vec::new()), None);
-    }
-
-    #[test]
     fn a_missing_reference_is_an_error() {
         let results = [measured("zkshim", 1, 1.0, &[])];
-        assert!(page("", &results, "ZooKeeper", &[]).is_err());
+        assert!(made("", &results, &[]).is_err());
     }
 }

@@ -49,6 +49,7 @@ const ROOMS: &[Room] = &[
         ours: &["store", "keeper::txn", "keeper::zxid"],
         crates: &[
             "bytes",
+            "crc32fast",
             "etcd_client",
             "redb",
             "thiserror",

@@ -1,246 +1,177 @@
-//! What survives of the embedded store, in a redb database: keys with their revisions, the
-//! revision, the leases, the store's identity. History and deadlines do not.
+//! What survives of the embedded store. History and deadlines do not.
+//!
+//! ```text
+//! write ─▶ journal (fsync) ─▶ answered
+//!             └─ when a file is full ─▶ pages, by a thread of their own
+//! ```
+//!
+//! A database's commit rewrites and syncs pages from a leaf to the root; a record at the end of
+//! a journal is one small write. And of a key that is set often, only the last value goes into
+//! the pages.
 
-use crate::keeper::txn::{Change, Key, KeyValue, LeaseId, RevisionChanges};
-use crate::keeper::zxid::Revision;
 use crate::store::StoreError;
+use crate::store::embedded::delta::{Delta, Pending};
 use crate::store::embedded::engine::State;
-use bytes::Bytes;
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use crate::store::embedded::failure::{classify, disk_error};
+use crate::store::embedded::journal::{File, Journal, Recovered};
+use crate::store::embedded::pages::{Content, Pages};
+use redb::backends::FileBackend;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 
-/// The open database.
+/// The open store of bytes.
 #[derive(Debug)]
 pub(super) struct Disk {
-    database: Database,
-    path: PathBuf,
-}
-
-/// What one write makes durable.
-#[derive(Debug, Default)]
-pub(super) struct Delta {
-    /// New revisions, oldest first.
-    pub(super) changes: Vec<RevisionChanges>,
-    /// Leases granted and, with `None`, ended, in order.
-    pub(super) leases: Vec<(LeaseId, Option<Duration>)>,
-}
-
-impl Delta {
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.leases.is_empty()
-    }
+    journal: Journal,
+    /// What is in the journal's current file.
+    pending: Pending,
+    saver: Saver,
+    /// A write has failed, after which nothing is known for sure.
+    is_broken: bool,
 }
 
 impl Disk {
-    /// Opens or creates the database in a directory, which is created as well.
+    /// Opens or creates what is in a directory, which is created as well.
     ///
     /// # Errors
-    /// The database is in use, damaged, of another layout, or the system refuses.
+    /// The data is in use, damaged, of another layout, or the system refuses.
     pub(super) fn open(directory: &Path) -> Result<(Self, State), StoreError> {
-        let path = directory.join(FILE);
-        std::fs::create_dir_all(directory).map_err(|error| disk_error(&path, &error))?;
-        let mut builder = Database::builder();
-        // The engine holds everything in memory; this cache only serves writes. The check reads
-        // the whole file, which the load does anyway, and turns damage into an error.
-        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        let database = match builder.create(&path) {
-            Ok(database) => database,
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(StoreError::InUse(path)),
-            Err(error) => return Err(classify(&path, error.into())),
-        };
-        Self::load(database, path)
+        std::fs::create_dir_all(directory).map_err(|error| disk_error(directory, &error))?;
+        // This one is locked, and stands for all.
+        let (pages, content) = Pages::open(directory)?;
+        let journal = JOURNALS.map(|name| open_file(directory.join(name)));
+        let [first, second] = journal;
+        let opened = Self::load(pages, content, [first?, second?], JOURNAL_BYTES)?;
+        // So that the files themselves survive a power cut.
+        let synced = std::fs::File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| disk_error(directory, &error))?;
+        Ok(opened)
     }
 
-    fn load(database: Database, path: PathBuf) -> Result<(Self, State), StoreError> {
-        let disk = Self { database, path };
-        let found = disk.read().map_err(|error| classify(&disk.path, error))?;
-        let (layout, state) = match found {
-            Some(found) => found,
-            None => {
-                let state = State { cluster: fresh_cluster(), ..State::default() };
-                disk.create(&state).map_err(|error| classify(&disk.path, error))?;
-                (LAYOUT, state)
-            }
-        };
-        if layout != LAYOUT {
-            let path = disk.path;
-            return Err(StoreError::Layout { path, found: layout, expected: LAYOUT });
+    fn load(
+        pages: Pages,
+        content: Content,
+        files: [File; 2],
+        journal_bytes: u64,
+    ) -> Result<(Self, State), StoreError> {
+        let Content { mut state, saved } = content;
+        let opened = Journal::open(files, state.cluster, saved, journal_bytes)?;
+        let Recovered { deltas, mut journal } = opened;
+        if !deltas.is_empty() {
+            let mut pending = Pending::default();
+            deltas.into_iter().for_each(|(number, delta)| pending.add(number, delta));
+            pages.save(pending)?;
+            state = pages.read()?;
         }
-        match state.damage() {
-            Some(reason) => Err(StoreError::Damaged { path: disk.path, reason }),
-            None => Ok((disk, state)),
-        }
+        journal.prepare()?;
+        let saver = Saver::start(pages)?;
+        Ok((Self { journal, pending: Pending::default(), saver, is_broken: false }, state))
     }
 
     /// Writes a delta; it survives a power cut once this has returned.
     ///
     /// # Errors
-    /// It is not known whether the delta survives; the database cannot be used any more.
-    pub(super) fn write(&self, delta: &Delta) -> Result<(), StoreError> {
-        self.try_write(delta).map_err(|error| classify(&self.path, error))
+    /// It is not known whether the delta survives; the disk cannot be used any more.
+    pub(super) fn write(&mut self, delta: &Delta) -> Result<(), StoreError> {
+        let written = self.try_write(delta);
+        self.is_broken |= written.is_err();
+        written
     }
 
-    fn try_write(&self, delta: &Delta) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        {
-            let mut keys = transaction.open_table(KEYS)?;
-            for change in delta.changes.iter().flat_map(|revision| &revision.changes) {
-                match change {
-                    Change::Put(entry) => {
-                        keys.insert(&*entry.key, &*encode(entry))?;
-                    }
-                    Change::Delete(key) => {
-                        keys.remove(&**key)?;
-                    }
-                }
-            }
-            let mut leases = transaction.open_table(LEASES)?;
-            let mut meta = transaction.open_table(META)?;
-            for (lease, ttl) in &delta.leases {
-                match ttl {
-                    Some(ttl) => {
-                        leases.insert(lease.0, ttl.as_secs())?;
-                        meta.insert("lease_last", lease.0 as u64)?;
-                    }
-                    None => {
-                        leases.remove(lease.0)?;
-                    }
-                }
-            }
-            if let Some(last) = delta.changes.last() {
-                meta.insert("revision", last.revision.0 as u64)?;
-            }
+    fn try_write(&mut self, delta: &Delta) -> Result<(), StoreError> {
+        let number = self.journal.append(delta)?;
+        self.pending.add(number, delta.clone());
+        let must_wait = self.journal.is_overfull();
+        if self.journal.is_full() && self.saver.is_idle(must_wait)? {
+            self.saver.save(std::mem::take(&mut self.pending));
+            self.journal.turn()?;
         }
-        transaction.commit()?;
         Ok(())
     }
+}
 
-    fn create(&self, state: &State) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
+impl Drop for Disk {
+    /// Leaves nothing in the journal, if it can, and waits until the files are closed.
+    fn drop(&mut self) {
+        if !self.is_broken && self.pending.last > 0 && matches!(self.saver.is_idle(true), Ok(true))
         {
-            let mut meta = transaction.open_table(META)?;
-            meta.insert("layout", LAYOUT)?;
-            meta.insert("cluster", state.cluster)?;
-            transaction.open_table(KEYS)?;
-            transaction.open_table(LEASES)?;
+            self.saver.save(std::mem::take(&mut self.pending));
         }
-        transaction.commit()?;
-        Ok(())
+        self.saver.end();
     }
+}
 
-    /// The layout and the content; `None` if the database is new.
-    fn read(&self) -> Result<Option<(u64, State)>, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        if transaction.list_tables()?.next().is_none() {
-            return Ok(None);
-        }
-        let meta = transaction.open_table(META)?;
-        let number = |name| meta.get(name).map(|found| found.map_or(0, |number| number.value()));
-        let layout = number("layout")?;
-        if layout != LAYOUT {
-            return Ok(Some((layout, State::default())));
-        }
-        let mut state = State {
-            cluster: number("cluster")?,
-            revision: Revision(number("revision")? as i64),
-            lease_last: LeaseId(number("lease_last")? as i64),
-            ..State::default()
+const JOURNALS: [&str; 2] = ["journal-0", "journal-1"];
+/// A file of this size is read in no time at the start, and holds more than a second of the
+/// heaviest load.
+const JOURNAL_BYTES: u64 = 8 << 20;
+
+fn open_file(path: PathBuf) -> Result<File, StoreError> {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|error| disk_error(&path, &error))?;
+    let backend = FileBackend::new(file).map_err(|error| classify(&path, error.into()))?;
+    Ok(File { path, backend: Box::new(backend) })
+}
+
+/// The thread that brings what is in the journal into the pages.
+#[derive(Debug)]
+struct Saver {
+    /// `None` once it has been told to end.
+    saves: Option<Sender<Pending>>,
+    saved: Receiver<Result<(), StoreError>>,
+    is_busy: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Saver {
+    fn start(pages: Pages) -> Result<Self, StoreError> {
+        let (saves, to_save) = channel::<Pending>();
+        let (tell, saved) = channel();
+        let path = pages.path().to_owned();
+        let work = move || {
+            for pending in to_save {
+                if tell.send(pages.save(pending)).is_err() {
+                    return;
+                }
+            }
         };
-        for entry in transaction.open_table(LEASES)?.iter()? {
-            let (lease, seconds) = entry?;
-            let ttl = Duration::from_secs(seconds.value());
-            state.leases.push((LeaseId(lease.value()), ttl));
-        }
-        for entry in transaction.open_table(KEYS)?.iter()? {
-            let (key, record) = entry?;
-            let decoded = decode(key.value(), record.value()).ok_or_else(|| {
-                redb::Error::Corrupted(format!("the record of {:?} is too short", key.value()))
-            })?;
-            state.entries.push(decoded);
-        }
-        Ok(Some((layout, state)))
+        let thread = std::thread::Builder::new().name("embedded-pages".into()).spawn(work);
+        let thread = thread.map_err(|error| disk_error(&path, &error))?;
+        Ok(Self { saves: Some(saves), saved, is_busy: false, thread: Some(thread) })
     }
-}
 
-impl State {
-    /// What cannot be true of a state that the engine made, if there is such a thing.
-    fn damage(&self) -> Option<String> {
-        let ids = self.leases.iter().map(|(lease, _)| *lease);
-        let known: std::collections::BTreeSet<LeaseId> = ids.collect();
-        if known.last().is_some_and(|last| *last > self.lease_last) {
-            return Some("a lease has a number that was never granted".into());
-        }
-        self.entries.iter().find_map(|entry| {
-            let ordered = Revision::NEVER < entry.create_revision
-                && entry.create_revision <= entry.mod_revision
-                && entry.mod_revision <= self.revision;
-            if !ordered {
-                Some(format!("{:?} has revisions that cannot be", entry.key))
-            } else if entry.lease != LeaseId::NONE && !known.contains(&entry.lease) {
-                Some(format!("{:?} is on a lease that does not exist", entry.key))
-            } else {
-                None
+    /// Whether all that was handed over is in the pages; waits for it if it must be.
+    ///
+    /// # Errors
+    /// The pages cannot be written.
+    fn is_idle(&mut self, wait: bool) -> Result<bool, StoreError> {
+        if self.is_busy {
+            let told = if wait { self.saved.recv().ok() } else { self.saved.try_recv().ok() };
+            if let Some(saved) = told {
+                self.is_busy = false;
+                saved?;
             }
-        })
-    }
-}
-
-const FILE: &str = "zkshim.redb";
-const CACHE_BYTES: usize = 64 * 1024 * 1024;
-const LAYOUT: u64 = 1;
-
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// A lease's number and its time to live in seconds.
-const LEASES: TableDefinition<'_, i64, u64> = TableDefinition::new("leases");
-const KEYS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("keys");
-
-/// A key's record: create revision, mod revision and lease, 8 bytes each with the highest
-/// first, then the value.
-fn encode(entry: &KeyValue) -> Vec<u8> {
-    let mut record = Vec::with_capacity(24 + entry.value.len());
-    record.extend_from_slice(&entry.create_revision.0.to_be_bytes());
-    record.extend_from_slice(&entry.mod_revision.0.to_be_bytes());
-    record.extend_from_slice(&entry.lease.0.to_be_bytes());
-    record.extend_from_slice(&entry.value);
-    record
-}
-
-fn decode(key: &[u8], record: &[u8]) -> Option<KeyValue> {
-    let (create_revision, rest) = record.split_first_chunk()?;
-    let (mod_revision, rest) = rest.split_first_chunk()?;
-    let (lease, value) = rest.split_first_chunk()?;
-    Some(KeyValue {
-        key: Key::copy_from_slice(key),
-        value: Bytes::copy_from_slice(value),
-        create_revision: Revision(i64::from_be_bytes(*create_revision)),
-        mod_revision: Revision(i64::from_be_bytes(*mod_revision)),
-        lease: LeaseId(i64::from_be_bytes(*lease)),
-    })
-}
-
-/// A number that no other store has. The standard library's hasher keys come from the system's
-/// randomness; nothing secret hangs on it.
-fn fresh_cluster() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()).max(1)
-}
-
-fn classify(path: &Path, error: redb::Error) -> StoreError {
-    let path = path.to_owned();
-    match error {
-        redb::Error::Corrupted(reason) => StoreError::Damaged { path, reason },
-        redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            StoreError::Damaged { path, reason: "it is not a database of ours".into() }
         }
-        other => disk_error(&path, &other),
+        Ok(!self.is_busy)
     }
-}
 
-fn disk_error(path: &Path, error: &dyn std::error::Error) -> StoreError {
-    StoreError::Disk { path: path.to_owned(), reason: error.to_string() }
+    fn save(&mut self, pending: Pending) {
+        let saves = self.saves.as_ref().expect("it has not been told to end");
+        // The thread ends only after this.
+        let _ = saves.send(pending);
+        self.is_busy = true;
+    }
+
+    fn end(&mut self) {
+        self.saves = None;
+        if let Some(thread) = self.thread.take() {
+            // Whatever it panicked with is in the log.
+            let _ = thread.join();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,11 @@ pub mod limits;
 
 mod leases;
 
+mod delta;
+mod failure;
+mod journal;
+mod pages;
+
 mod clock;
 mod disk;
 mod worker;

@@ -4,7 +4,8 @@
 use crate::keeper::txn::{CommitError, StoreCommand, StoreEvent};
 use crate::store::StoreError;
 use crate::store::embedded::clock::Clock;
-use crate::store::embedded::disk::{Delta, Disk};
+use crate::store::embedded::delta::Delta;
+use crate::store::embedded::disk::Disk;
 use crate::store::embedded::engine::Engine;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -4,7 +4,8 @@
 //! At each moment it has a set of configurations: a state, and which of the operations under way
 //! have taken effect in it. When an operation ends, each configuration must have it: where it has
 //! not, it is put into effect there, after any of the others under way (Lowe's just-in-time
-//! linearization, with the configurations themselves as memory).
+//! linearization, with the configurations themselves as memory). What only shows the
+//! state takes effect as soon as it can.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -24,6 +25,8 @@ pub struct Call<Op> {
     pub until: u64,
     /// Whether it took effect.
     pub is_certain: bool,
+    /// Whether it shows what is there and changes nothing, in whatever state it has its result.
+    pub only_shows: bool,
     /// It took effect only after this one, by index, had; of two that are not certain the later
     /// did not without the earlier.
     pub after: Option<usize>,
@@ -65,11 +68,11 @@ pub fn check<State: Clone + Eq + Hash, Op>(
         possible: HashSet::from([(initial, BTreeSet::new())]),
         seen: 0,
     };
-    for (_, is_end, Reverse(index)) in moments {
-        if is_end {
-            search.end(index)?;
-        } else {
+    for (moment, is_end, Reverse(index)) in moments {
+        if !is_end {
             search.under_way.insert(index);
+        } else if calls[index].is_certain || moment < u64::MAX {
+            search.end(index)?;
         }
     }
     Ok(())
@@ -96,12 +99,14 @@ where
         let mut known: HashSet<Configuration<State>> = HashSet::new();
         let mut left: Vec<Configuration<State>> = before.iter().cloned().collect();
         while let Some((state, mut done)) = left.pop() {
+            self.settle(&state, &mut done);
             if done.remove(&index) {
                 self.possible.insert((state, done));
                 continue;
             }
             for other in &self.under_way {
                 if let Some(next) = self.put_into_effect(&state, &done, *other)
+                    && (next.0 != state || self.is_needed(*other))
                     && known.insert(next.clone())
                 {
                     left.push(next);
@@ -126,6 +131,32 @@ where
             return Err(Fault::Unexplained(index, states));
         }
         Ok(())
+    }
+
+    /// What must happen and only shows what is there now may as well happen now: nothing else
+    /// can come of it later. (That of a read something is learned of the state is a change.)
+    fn settle(&self, state: &State, done: &mut BTreeSet<usize>) {
+        loop {
+            let idle = self.under_way.iter().find(|other| {
+                let call = &self.calls[**other];
+                call.is_certain
+                    && call.only_shows
+                    && self
+                        .put_into_effect(state, done, **other)
+                        .is_some_and(|next| next.0 == *state)
+            });
+            match idle {
+                Some(idle) => done.insert(*idle),
+                None => return,
+            };
+        }
+    }
+
+    /// Whether it makes a difference that this one happens, even if it changes nothing: it must,
+    /// or others wait for it.
+    fn is_needed(&self, index: usize) -> bool {
+        let is_waited_for = |other: &usize| self.calls[*other].after == Some(index);
+        self.calls[index].is_certain || self.under_way.iter().any(is_waited_for)
     }
 
     fn put_into_effect(

@@ -151,6 +151,7 @@ fn calls<'a>(facts: &Facts<'_>, operations: &[&'a Operation<'a>]) -> Vec<Call<Op
             from: operation.synced.unwrap_or(operation.sent),
             until: operation.over,
             is_certain: operation.answer.is_some(),
+            only_shows: !operation.request.is_write() || !operation.is_ok(),
             after: last.insert(operation.connection, index),
         });
         let is_ephemeral =
@@ -169,7 +170,8 @@ fn calls<'a>(facts: &Facts<'_>, operations: &[&'a Operation<'a>]) -> Vec<Call<Op
             End::Refused(at) => (alone.min(at), at, true),
             End::Open | End::Abandoned => (alone, NEVER, false),
         };
-        calls.push(Call { op: Op::End(owner), from, until, is_certain, after: None });
+        let (op, only_shows) = (Op::End(owner), false);
+        calls.push(Call { op, from, until, is_certain, only_shows, after: None });
     }
     calls
 }

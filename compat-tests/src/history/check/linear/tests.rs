@@ -27,7 +27,8 @@ fn apply(state: &u8, op: &Op) -> Option<u8> {
 }
 
 fn call(op: Op, from: u64, until: u64) -> Call<Op> {
-    Call { op, from, until, is_certain: true, after: None }
+    let only_shows = matches!(op, Op::Read(_));
+    Call { op, from, until, is_certain: true, only_shows, after: None }
 }
 
 fn maybe(op: Op, from: u64, until: u64) -> Call<Op> {
@@ -151,7 +152,7 @@ fn histories() -> impl Strategy<Value = Vec<Call<Op>>> {
                 };
             }
             let until = from + length;
-            calls.push(Call { op, from, until, is_certain, after: None });
+            calls.push(Call { is_certain, ..call(op, from, until) });
         }
         chain(&mut calls);
         calls

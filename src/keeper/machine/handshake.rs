@@ -49,9 +49,7 @@ impl Keeper {
         }
         if connect.last_zxid_seen <= self.zxid() {
             self.connect(connection, connect, true);
-        } else if connect.session != SessionId(0)
-            && !self.replica.sessions.contains_key(&connect.session)
-        {
+        } else if connect.session != SessionId(0) && !self.may_be_known(&connect) {
             // It comes from another history, of a ZooKeeper that was replaced: starting afresh
             // is the only way on for it.
             self.refuse(connection);

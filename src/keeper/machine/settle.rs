@@ -224,7 +224,10 @@ impl Keeper {
         self.outstanding -= 1;
         match pending.work {
             Work::Open { told: true } => self.key_written(session),
-            Work::Open { told: false } => self.accept(session, pending.connection),
+            Work::Open { told: false } => {
+                self.accept(session, pending.connection);
+                self.key_written(session);
+            }
             Work::Attach { .. } => {
                 if let Some(local) = self.locals.find(session) {
                     local.unsettled = false;

@@ -110,6 +110,13 @@ impl Keeper {
         self.find_lease(session, timeout);
     }
 
+    /// Whether this shim has a session, or cannot rule out that another has it.
+    pub(super) fn may_be_known(&self, connect: &Connect) -> bool {
+        self.replica.sessions.contains_key(&connect.session)
+            || self.locals.peek(connect.session).is_some()
+            || self.may_be_unwritten(connect)
+    }
+
     /// A session that its client knew already has a key now: who came back meanwhile may go on.
     pub(super) fn key_written(&mut self, session: SessionId) {
         let Some(local) = self.locals.find(session) else { return };
@@ -163,6 +170,8 @@ impl Keeper {
         let timeout = self.negotiated(connect);
         let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
         local.password = password;
+        // Whoever comes back with it meanwhile waits for the key.
+        local.key = KeyState::UnderWay;
         self.begin_opening(connection, connect.session, local);
     }
 

@@ -118,6 +118,13 @@ impl Mapping {
                 continue;
             }
             let last = self.changes.last().copied().unwrap_or((0, 0));
+            if *opcode == op::CLOSE_SESSION {
+                self.ends.push(one.zxid);
+                // A session that has no key yet ends without a revision.
+                if other.zxid == last.1 {
+                    continue;
+                }
+            }
             let is_shared = self.changes.len() > self.batch_start && other.zxid == last.1;
             if one.zxid <= last.0 || !(is_shared || other.zxid > last.1) {
                 return Err(format!(
@@ -126,9 +133,6 @@ impl Mapping {
                 ));
             }
             self.changes.push((one.zxid, other.zxid));
-            if *opcode == op::CLOSE_SESSION {
-                self.ends.push(one.zxid);
-            }
         }
         Ok(())
     }
@@ -200,7 +204,8 @@ impl Mapping {
         if one.zxid <= 0 || other.zxid <= 0 {
             return equal("zxid in the header", &one.zxid, &other.zxid);
         }
-        if is_change(opcode, one, body) {
+        let learnt = self.changes.binary_search_by_key(&one.zxid, |(zxid, _)| *zxid).is_ok();
+        if is_change(opcode, one, body) && (learnt || opcode != op::CLOSE_SESSION) {
             return self.exact(one.zxid, other.zxid);
         }
         let after = self.changes.partition_point(|(zxid, _)| *zxid <= one.zxid);

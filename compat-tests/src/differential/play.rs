@@ -13,8 +13,12 @@ use crate::differential::answer::header;
 use crate::differential::generate::UNKNOWN;
 use crate::differential::script::{Action, Part, Request, Script, Step, Symbol};
 
+/// Before a handshake that was answered by a close is tried once more, as clients do.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long an answer, or an expected close, may take.
 const PATIENCE: Duration = Duration::from_secs(15);
+
 /// The xid of the syncs between batches; no request of a script has it.
 pub const SYNC_XID: i32 = 0x5300_0000;
 
@@ -174,16 +178,23 @@ impl Player<'_> {
         server: usize,
         request: &ConnectRequest,
     ) -> Result<Option<(Socket, ConnectResponse)>> {
-        let mut socket = Socket::open(self.address(server))?;
-        socket.send_frame(&request.bytes()).context("handshake")?;
-        match socket.receive(PATIENCE)? {
-            Incoming::Frame(frame) => {
-                let response = ConnectResponse::decode(&frame)?;
-                self.see(slot, Seen::Handshake(response.clone()));
-                return Ok(Some((socket, response)));
+        for last in [false, true] {
+            let mut socket = Socket::open(self.address(server))?;
+            socket.send_frame(&request.bytes()).context("handshake")?;
+            match socket.receive(PATIENCE)? {
+                Incoming::Frame(frame) => {
+                    let response = ConnectResponse::decode(&frame)?;
+                    self.see(slot, Seen::Handshake(response.clone()));
+                    return Ok(Some((socket, response)));
+                }
+                // A shim may lose the race for a session's key, and its client tries again.
+                Incoming::Closed if !last => std::thread::sleep(RETRY_PAUSE),
+                Incoming::Closed => self.see(slot, Seen::Refused),
+                Incoming::Silence => {
+                    self.see(slot, Seen::Silent);
+                    break;
+                }
             }
-            Incoming::Closed => self.see(slot, Seen::Refused),
-            Incoming::Silence => self.see(slot, Seen::Silent),
         }
         Ok(None)
     }

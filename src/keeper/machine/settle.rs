@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Batches stay nested until so many have gone through after a conflict.
 const NESTED_AFTER_CONFLICT: u32 = 32;
 
-/// How long the stream may take to decide a batch whose answer was lost.
+/// How long the stream, or a fence, may take to decide a batch whose answer was lost.
 const UNKNOWN_FOR: Duration = Duration::from_secs(3);
 
 /// How long nothing is sent after the store refused for a reason of its own.
@@ -59,6 +59,7 @@ impl Keeper {
                 tracing::warn!(%error, "outcome of a txn is unknown");
                 if batch.writes_anything {
                     self.unknown.insert(token, now + UNKNOWN_FOR);
+                    self.fence_off_lost();
                 } else {
                     // It may be sent again, but not as fast as a store that is away can refuse.
                     self.hold_until = now + HOLD_AFTER_REFUSAL;

@@ -40,6 +40,7 @@ impl Keeper {
             self.unknown.iter().filter(|(_, due)| **due <= at).map(|(token, _)| *token).collect();
         late.sort_unstable();
         late.into_iter().for_each(|token| self.give_up(token));
+        self.fence_again();
         self.renew_leases();
         if self.silence() < SILENCE_MAX_TO_EXPIRE {
             for session in self.locals.expired(at) {
@@ -77,6 +78,7 @@ impl Keeper {
             expiry,
             self.barriers.retry_at().filter(|at| *at > self.now.monotonic),
             self.unknown.values().min().copied(),
+            self.next_fence(),
             self.leases.next_due(),
             self.next_internal(),
             self.next_unwritten(),
@@ -92,6 +94,7 @@ impl Keeper {
         if self.loaded && self.silence() >= HEARTBEAT {
             self.barriers.want();
         }
+        self.fence_off_lost();
         self.help_the_stuck();
         if self.silence() < self.options.session_timeout_min / 2 {
             return;

@@ -212,6 +212,9 @@ impl Changes {
                         self.write_own_key(connection);
                     }
                 }
+                () = self.link.replaced(connection) => {
+                    return Err(End::Broken("another member is asked now".to_owned()));
+                }
                 () = tokio::time::sleep_until(silent) => {
                     return Err(End::Broken(format!("silent for {SILENCE_MAX:?}")));
                 }

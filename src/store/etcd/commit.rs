@@ -26,7 +26,15 @@ pub(super) async fn commit(
     let waiting = tokio::time::timeout_at(deadline, link.connected()).await;
     let connection = waiting.map_err(|_| CommitError::Unknown("not connected to etcd".into()))?;
     let mut kv = connection.kv.clone();
-    let error = match tokio::time::timeout_at(deadline, kv.txn(txn)).await {
+    let answer = tokio::select! {
+        // An answer that is there counts.
+        biased;
+        answer = tokio::time::timeout_at(deadline, kv.txn(txn)) => answer,
+        () = link.replaced(&connection) => {
+            return Err(CommitError::Unknown("another member is asked now".into()));
+        }
+    };
+    let error = match answer {
         Ok(Ok(answer)) => return from_etcd(&answer),
         Ok(Err(etcd_client::Error::GRpcStatus(status))) => classify(&status),
         Ok(Err(other)) => CommitError::Unknown(describe(&other)),

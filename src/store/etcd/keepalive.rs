@@ -23,6 +23,8 @@ pub(super) struct Lane {
     lives: Lives,
     /// What was sent on the stream and is not answered, oldest first.
     waiting: VecDeque<(LeaseId, Instant)>,
+    /// The leader was silent: until when another member is asked.
+    detour_until: Option<Instant>,
 }
 
 /// Why a stream is replaced.
@@ -42,7 +44,7 @@ impl Lane {
         events: mpsc::Sender<StoreEvent>,
         lives: Lives,
     ) -> Self {
-        Self { leader, renewals, events, lives, waiting: VecDeque::new() }
+        Self { leader, renewals, events, lives, waiting: VecDeque::new(), detour_until: None }
     }
 
     /// Carries renewals until nobody asks any more.
@@ -51,9 +53,10 @@ impl Lane {
         while let Some(lease) = self.renewals.recv().await {
             match self.carry(lease).await {
                 End::Closed => return,
-                End::Moved => {}
+                End::Moved => self.detour_until = None,
                 End::Broken(reason) => {
                     tracing::debug!(reason, "a stream of renewals broke");
+                    self.detour_until = Some(Instant::now() + DETOUR);
                     tokio::time::sleep(REOPEN_PAUSE).await;
                 }
             }
@@ -69,7 +72,10 @@ impl Lane {
     async fn carry(&mut self, first: LeaseId) -> End {
         self.waiting.push_back((first, Instant::now()));
         let opening = async {
-            let connection = self.leader.connected().await;
+            let connection = match self.detour_until {
+                Some(_) => self.leader.detour().await,
+                None => self.leader.connected().await,
+            };
             Stream::open(&connection, first).await
         };
         let opened = tokio::time::timeout(SILENCE_MAX, opening).await;
@@ -78,6 +84,8 @@ impl Lane {
             Ok(Err(reason)) => return End::Broken(reason),
             Err(_) => return End::Broken("no stream was opened".into()),
         };
+        let detoured = self.detour_until.is_some();
+        let detour_end = self.detour_until.unwrap_or_else(Instant::now);
         loop {
             let since = self.waiting.front().map(|(_, since)| *since);
             let silent = since.unwrap_or_else(Instant::now) + SILENCE_MAX;
@@ -103,6 +111,9 @@ impl Lane {
                     return End::Broken(format!("silent for {SILENCE_MAX:?}"));
                 }
                 () = self.leader.changed(), if since.is_none() => return End::Moved,
+                () = tokio::time::sleep_until(detour_end), if since.is_none() && detoured => {
+                    return End::Moved;
+                }
             }
         }
     }
@@ -121,7 +132,9 @@ impl Lane {
 }
 
 /// A renewal that waits for longer is given up, and its stream with it.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a leader that was silent is passed by.
+const DETOUR: Duration = Duration::from_secs(20);
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
 struct Stream {

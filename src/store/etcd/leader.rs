@@ -5,27 +5,38 @@ use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::transport::Endpoint;
 
 /// The connection to the leader, as far as it is known.
 #[derive(Clone, Debug)]
-pub(super) struct Leader(watch::Receiver<Option<Arc<Connection>>>);
+pub(super) struct Leader {
+    found: watch::Receiver<Option<Arc<Connection>>>,
+    link: Link,
+    asked: Arc<Notify>,
+}
 
 impl Leader {
     /// Waits for a connection, and marks it as seen.
     pub(super) async fn connected(&mut self) -> Arc<Connection> {
         loop {
-            if let Some(connection) = &*self.0.borrow_and_update() {
+            if let Some(connection) = &*self.found.borrow_and_update() {
                 return Arc::clone(connection);
             }
             self.changed().await;
         }
     }
 
+    /// The connection that everything else goes by: the member there passes renewals on. For
+    /// whoever found the leader silent; it is looked for again.
+    pub(super) async fn detour(&self) -> Arc<Connection> {
+        self.asked.notify_one();
+        self.link.connected().await
+    }
+
     /// Waits until there is another connection than the one that was seen.
     pub(super) async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
+        if self.found.changed().await.is_err() {
             // The watcher ends only with the store, and so do all tasks.
             std::future::pending::<()>().await;
         }
@@ -38,6 +49,7 @@ pub(super) struct LeaderWatcher {
     endpoints: Vec<Endpoint>,
     prefix: Prefix,
     found: watch::Sender<Option<Arc<Connection>>>,
+    asked: Arc<Notify>,
     known: Option<Known>,
 }
 
@@ -50,13 +62,16 @@ struct Known {
 impl LeaderWatcher {
     pub(super) fn new(link: Link, endpoints: Vec<Endpoint>, prefix: Prefix) -> (Self, Leader) {
         let (found, receiver) = watch::channel(None);
-        (Self { link, endpoints, prefix, found, known: None }, Leader(receiver))
+        let asked = Arc::new(Notify::new());
+        let leader = Leader { found: receiver, link: link.clone(), asked: Arc::clone(&asked) };
+        (Self { link, endpoints, prefix, found, asked, known: None }, leader)
     }
 
     pub(super) async fn run(mut self) {
         loop {
             let connection = self.link.connected().await;
             if let Ok(membership) = connection.membership().await {
+                let connection = Arc::clone(&connection);
                 let now = Known { leader: membership.leader, generation: connection.generation };
                 if self.known != Some(now) && membership.leader != 0 {
                     let found = match membership.member == membership.leader {
@@ -70,7 +85,11 @@ impl LeaderWatcher {
             } else {
                 self.link.suspect(&connection);
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+                () = self.link.replaced(&connection) => {}
+                () = self.asked.notified() => {}
+            }
         }
     }
 

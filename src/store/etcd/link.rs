@@ -6,6 +6,7 @@ use crate::store::etcd::room::{self, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
 /// What all users of the connection share.
@@ -49,6 +50,19 @@ impl Link {
         }
     }
 
+    /// Waits until a connection is not the one in use any more.
+    pub(super) async fn replaced(&self, connection: &Connection) {
+        let mut state = self.state.clone();
+        let is_other = |state: &State| match state {
+            State::Connected(other) => other.generation != connection.generation,
+            State::Searching(_) => true,
+        };
+        if state.wait_for(is_other).await.is_err() {
+            // As above.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Why there is no connection.
     pub(super) fn failure(&self) -> Option<String> {
         match &*self.state.borrow() {
@@ -80,8 +94,12 @@ impl Supervisor {
 
     /// Connects, watches over the connection, and connects again, for ever.
     pub(super) async fn run(mut self) {
+        let mut found = None;
         loop {
-            let connection = self.search().await;
+            let connection = match found.take() {
+                Some(connection) => connection,
+                None => self.search().await,
+            };
             tracing::info!(
                 endpoint = connection.endpoint,
                 version = connection.version,
@@ -96,25 +114,30 @@ impl Supervisor {
             }
             self.say_what_it_takes(&connection);
             self.state.send_replace(State::Connected(Arc::clone(&connection)));
-            let reason = self.guard(&connection).await;
-            tracing::warn!(endpoint = connection.endpoint, reason, "lost etcd");
-            self.state.send_replace(State::Searching(reason));
+            match self.guard(&connection).await {
+                End::Lost(reason) => {
+                    tracing::warn!(endpoint = connection.endpoint, reason, "lost etcd");
+                    self.state.send_replace(State::Searching(reason));
+                }
+                End::Outrun(other) => {
+                    tracing::warn!(
+                        endpoint = connection.endpoint,
+                        "this member of etcd is silent, and another one is not"
+                    );
+                    found = Some(other);
+                }
+            }
         }
     }
 
-    /// Tries the members in turn until one answers.
+    /// Tries the members until one answers.
     async fn search(&mut self) -> Arc<Connection> {
         let mut pause = PAUSE_MIN;
         loop {
-            for endpoint in &self.endpoints {
-                self.generation += 1;
-                match self.open(endpoint).await {
-                    Ok(connection) => return Arc::new(connection),
-                    Err(reason) => {
-                        let reason = format!("{}: {reason}", endpoint.uri());
-                        tracing::debug!(reason, "etcd does not answer");
-                        self.state.send_replace(State::Searching(reason));
-                    }
+            match self.race(None).await {
+                Ok(connection) => return connection,
+                Err(reason) => {
+                    self.state.send_replace(State::Searching(reason));
                 }
             }
             tokio::time::sleep(pause).await;
@@ -122,12 +145,41 @@ impl Supervisor {
         }
     }
 
-    async fn open(&self, endpoint: &Endpoint) -> Result<Connection, String> {
+    /// Tries all members but one, each a little after the one before it, and gives the first that
+    /// answers: one that is silent holds up nobody.
+    async fn race(&mut self, except: Option<&str>) -> Result<Arc<Connection>, String> {
         // A small limit of clients says nothing of batches.
         let wanted = room::wanted(self.value_bytes_max.max(BATCH_BYTES));
-        let mut connection = Connection::open(endpoint, self.generation, &self.prefix).await?;
-        connection.ask_room(wanted).await;
-        Ok(connection)
+        let mut attempts = JoinSet::new();
+        let is_tried =
+            |endpoint: &&Endpoint| except.is_none_or(|except| endpoint.uri().to_string() != except);
+        let mut start = Duration::ZERO;
+        for endpoint in self.endpoints.iter().filter(is_tried) {
+            self.generation += 1;
+            let (endpoint, generation) = (endpoint.clone(), self.generation);
+            let prefix = self.prefix.clone();
+            attempts.spawn(async move {
+                tokio::time::sleep(start).await;
+                let opened = Connection::open(&endpoint, generation, &prefix).await;
+                let mut opened =
+                    opened.map_err(|reason| format!("{}: {reason}", endpoint.uri()))?;
+                opened.ask_room(wanted).await;
+                Ok(opened)
+            });
+            start += HEAD_START;
+        }
+        let mut last = "there is no other member".to_owned();
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt {
+                Ok(Ok(connection)) => return Ok(Arc::new(connection)),
+                Ok(Err(reason)) => {
+                    tracing::debug!(reason, "etcd does not answer");
+                    last = reason;
+                }
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(last)
     }
 
     /// It serves all the same: what fits is served, and what does not is refused by itself.
@@ -147,22 +199,46 @@ impl Supervisor {
         }
     }
 
-    /// Returns when the connection has failed, with the reason.
-    async fn guard(&mut self, connection: &Connection) -> String {
+    /// Returns when the connection has failed, or is silent while another member is not.
+    async fn guard(&mut self, connection: &Connection) -> End {
         loop {
             match self.suspects.recv().await {
                 Some(generation) if generation == connection.generation => {}
                 Some(_) => continue,
                 None => std::future::pending().await,
             }
-            match connection.position(&self.prefix).await {
-                Ok(position) if position.cluster == connection.cluster => {}
-                Ok(_) => return "another cluster answers now".into(),
-                Err(reason) => return reason,
+            let prefix = self.prefix.clone();
+            let other = async {
+                tokio::time::sleep(PATIENCE).await;
+                match self.race(Some(&connection.endpoint)).await {
+                    Ok(other) if other.cluster == connection.cluster => other,
+                    Ok(_) | Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                position = connection.position(&prefix) => match position {
+                    Ok(position) if position.cluster == connection.cluster => {}
+                    Ok(_) => return End::Lost("another cluster answers now".into()),
+                    Err(reason) => return End::Lost(reason),
+                },
+                other = other => return End::Outrun(other),
             }
         }
     }
 }
+
+/// Why a connection is not used any more.
+enum End {
+    /// It does not answer, with the reason.
+    Lost(String),
+    /// It is silent, and this one is not.
+    Outrun(Arc<Connection>),
+}
+
+/// How much later each further member is tried: the first ones are preferred.
+const HEAD_START: Duration = Duration::from_millis(100);
+/// How long a member that is suspected has for an answer before others are asked.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A batch of small requests may be as large as this.
 const BATCH_BYTES: usize = 1024 * 1024;

@@ -134,7 +134,21 @@ impl Shared {
     async fn barrier(&self) -> Result<Revision, String> {
         let waiting = tokio::time::timeout(self.timeout, self.link.connected()).await;
         let connection = waiting.map_err(|_| "not connected to etcd".to_owned())?;
-        let position = connection.position(&self.prefix).await;
+        let reading = connection.position(&self.prefix);
+        tokio::pin!(reading);
+        let answered = tokio::time::timeout(BARRIER_SLOW, &mut reading).await;
+        let position = match answered {
+            Ok(position) => position,
+            Err(_) => {
+                self.link.suspect(&connection);
+                tokio::select! {
+                    position = reading => position,
+                    () = self.link.replaced(&connection) => {
+                        return Err("another member is asked now".to_owned());
+                    }
+                }
+            }
+        };
         let position = position.inspect_err(|_| self.link.suspect(&connection))?;
         Ok(position.revision)
     }
@@ -166,4 +180,6 @@ async fn wait(link: &Link) {
     }
 }
 
+/// A member that lets a read wait for so long is looked at.
+const BARRIER_SLOW: Duration = Duration::from_millis(700);
 const SAY_INTERVAL: Duration = Duration::from_secs(3);

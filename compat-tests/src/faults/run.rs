@@ -31,6 +31,9 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// The clients whose every answer is recorded, and how long each pauses between two turns.
 const HISTORY_CLIENTS: usize = 6;
 const HISTORY_PACE: Duration = Duration::from_millis(25);
+/// A history is judged after so many faults, and another one begun: to judge one takes time that
+/// grows faster than the history.
+const HISTORY_FAULTS: usize = 4;
 /// A shim that was cut off has so long beyond half of a timeout until it is seen to have cut.
 const CUT_SLACK: Duration = Duration::from_millis(1500);
 
@@ -76,7 +79,6 @@ pub fn run(plan: &Plan) -> Result<Report> {
     prepare(&shim_addresses())?;
     let record = Arc::new(Record::default());
     let load = Load::start(&cluster, &record)?;
-    let history = history(plan, &cluster)?;
     let holders = plan.clients.iter().map(|client| Holders::start(*client, &cluster));
     let holders = holders.collect::<Result<Vec<_>>>()?;
     let recoveries = faults(plan, &mut cluster, &admin, &record, &load);
@@ -85,9 +87,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
     if recoveries.is_err() {
         logs(&cluster);
     }
-    let recoveries = recoveries?;
-    let answered = history.answered();
-    judge_history(history.stop()?, &record)?;
+    let (recoveries, answered) = recoveries?;
     let mut endings = Vec::new();
     for server in shim_addresses() {
         endings.push(read(server)?);
@@ -110,8 +110,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
 }
 
 /// The load whose every answer is recorded, from the first machine of clients.
-fn history(plan: &Plan, cluster: &Cluster) -> Result<Running> {
-    let mut workload = Workload::new(shim_addresses(), plan.seed);
+fn history(seed: u64, cluster: &Cluster) -> Result<Running> {
+    let mut workload = Workload::new(shim_addresses(), seed);
     workload.clients = HISTORY_CLIENTS;
     workload.session_timeout = WRITER_TIMEOUT;
     workload.pace = HISTORY_PACE;
@@ -120,8 +120,8 @@ fn history(plan: &Plan, cluster: &Cluster) -> Result<Running> {
     machine.within(|| workload.start())
 }
 
-fn judge_history(history: History, record: &Record) -> Result<()> {
-    let verdict = check(&history);
+fn judge_history(history: &History, record: &Record) -> Result<()> {
+    let verdict = check(history);
     println!("{verdict}");
     if verdict.is_clean() {
         return Ok(());
@@ -139,7 +139,7 @@ fn faults(
     admin: &Admin,
     record: &Record,
     load: &Load,
-) -> Result<Vec<Recovery>> {
+) -> Result<(Vec<Recovery>, u64)> {
     let mut chance = Chance::new(plan.seed);
     let mut waiting = Vec::new();
     for _ in 0..plan.rounds.unwrap_or(0) {
@@ -148,6 +148,8 @@ fn faults(
     let end = Instant::now() + plan.time;
     let mut recoveries = Vec::new();
     all_work(record, Instant::now())?;
+    let mut recorded = history(plan.seed, cluster)?;
+    let mut answered = 0;
     while Instant::now() < end {
         let kind = match plan.rounds {
             Some(_) if waiting.is_empty() => break,
@@ -157,8 +159,15 @@ fn faults(
         recoveries.push(fault(kind, cluster, admin, record, &mut chance)?);
         load.call_home();
         sleep(SETTLING);
+        if recoveries.len() % HISTORY_FAULTS == 0 {
+            answered += recorded.answered();
+            judge_history(&recorded.stop()?, record)?;
+            recorded = history(chance.bits(), cluster)?;
+        }
     }
-    Ok(recoveries)
+    answered += recorded.answered();
+    judge_history(&recorded.stop()?, record)?;
+    Ok((recoveries, answered))
 }
 
 fn fault(

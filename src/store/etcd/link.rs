@@ -152,7 +152,7 @@ impl Supervisor {
         let wanted = room::wanted(self.value_bytes_max.max(BATCH_BYTES));
         let mut attempts = JoinSet::new();
         let is_tried =
-            |endpoint: &&Endpoint| except.is_none_or(|except| endpoint.uri().to_string() != except);
+            |endpoint: &&Endpoint| except.is_none_or(|except| *endpoint.uri() != *except);
         let mut start = Duration::ZERO;
         for endpoint in self.endpoints.iter().filter(is_tried) {
             self.generation += 1;

@@ -244,6 +244,7 @@ impl Config {
                     0,
                     60_000,
                 )?),
+                writes_worth_a_batch: keeper::Options::WRITES_WORTH_A_BATCH,
                 ttl_nodes: args.ttl_nodes,
                 super_digest: super_digest(args)?,
                 skip_acl: args.skip_acl,

@@ -78,6 +78,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    a_batch_that_fails_takes_those_behind_it_along,
     a_child_that_came_and_went_unseen_is_told_as_a_change,
     a_child_watch_fires_when_nobody_knows_whether_a_child_went,
     a_close_leaves_alone_what_somebody_else_created_anew,
@@ -116,6 +117,7 @@ transcripts! {
     a_shim_that_never_got_a_session_does_not_end_it,
     a_short_session_costs_the_store_nothing,
     a_stat_in_a_multi_has_what_another_shim_did,
+    a_txn_that_is_lost_is_fenced_off_and_sent_again,
     a_write_on_the_old_connection_fails_when_the_session_has_moved,
     a_zxid_never_falls,
     an_end_is_given_up_when_the_session_has_moved_away,
@@ -123,10 +125,10 @@ transcripts! {
     an_event_leaves_before_a_reply_with_its_zxid,
     an_idle_lease_that_has_died_is_replaced,
     an_unknown_layout_is_not_served,
-    a_txn_that_is_lost_is_fenced_off_and_sent_again,
     an_unknown_outcome_is_decided_by_the_stream,
     an_unsettled_session_that_nobody_resumes_ends_by_its_lease,
     another_user_of_etcd_takes_revisions,
+    batches_follow_one_another_before_they_come_back,
     leases_are_pooled,
     no_two_requests_change_a_znodes_data_in_one_revision,
     raising_the_offset_moves_every_zxid,

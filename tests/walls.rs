@@ -110,7 +110,7 @@ const ENTRANCES: &[&str] = &[
 const FLOORS: &[&[&str]] = &[
     &["path", "zxid", "error", "time", "options"],
     &["request", "tree", "txn", "acl"],
-    &["reader", "watches", "sessions", "keyspace", "overlay", "barriers", "output"],
+    &["reader", "watches", "sessions", "keyspace", "ahead", "overlay", "barriers", "output"],
     &["planner", "replica"],
     &["batch"],
     &["machine"],

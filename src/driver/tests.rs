@@ -19,6 +19,7 @@ pub(super) fn options() -> Options {
         session_timeout_max: Duration::from_secs(40),
         seed: [7; 32],
         sole: true,
+        writes_worth_a_batch: Options::WRITES_WORTH_A_BATCH,
         ttl_nodes: false,
         super_digest: None,
         skip_acl: false,

@@ -11,7 +11,7 @@ use crate::keeper::keyspace::{self, ShimId, Slot};
 use crate::keeper::overlay::RequestIndex;
 use crate::keeper::planner::{Guard, Plan, Write, Writes};
 use crate::keeper::request::SessionId;
-use crate::keeper::txn::{Key, LeaseId, Op, Token, Txn};
+use crate::keeper::txn::{Compare, Key, LeaseId, Op, Token, Txn};
 use bytes::Bytes;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -67,6 +67,8 @@ pub struct Builder<W> {
     claims: usize,
     /// Nothing joins the first request.
     alone: bool,
+    /// The number that must be there: one guard more.
+    after: Option<(ShimId, u64)>,
     of_session: FxHashMap<SessionId, usize>,
     of_slot: FxHashMap<Slot, usize>,
 }
@@ -88,6 +90,7 @@ impl<W> Builder<W> {
             writes: 0,
             claims: 0,
             alone: false,
+            after: None,
             of_session: FxHashMap::default(),
             of_slot: FxHashMap::default(),
         }
@@ -96,6 +99,11 @@ impl<W> Builder<W> {
     /// An empty batch for one large request: if that is too much, it is to blame.
     pub fn alone(limits: Limits) -> Self {
         Self { alone: true, ..Self::new(Shape::Flat, limits) }
+    }
+
+    /// The batch holds only if this number was put last.
+    pub fn follow(&mut self, after: Option<(ShimId, u64)>) {
+        self.after = after;
     }
 
     /// The number of the next request.
@@ -127,7 +135,8 @@ impl<W> Builder<W> {
         let added = plan_bytes(plan) + claims_bytes(claims);
         let fits = match self.shape {
             Shape::Flat => {
-                let level = (self.guards + plan.guards.len()).max(self.claims + claims.len());
+                let own = usize::from(self.after.is_some());
+                let level = (own + self.guards + plan.guards.len()).max(self.claims + claims.len());
                 let writes = self.writes + plan.writes.len() + claims.len();
                 level <= self.limits.operations_max && writes <= self.limits.writes_max(level)
             }
@@ -252,6 +261,14 @@ impl<W> Builder<W> {
         };
         let mut written = FxHashMap::default();
         let mut guarded = Vec::new();
+        let of_group = |group: &Group| {
+            let value = |(slot, write): (&Slot, &Write)| (slot.clone(), write.value.clone());
+            group.writes.iter().map(value).collect::<Vec<_>>()
+        };
+        let values = match self.shape {
+            Shape::Flat => self.groups.first().map(of_group).unwrap_or_default(),
+            Shape::Nested => Vec::new(),
+        };
         for (index, group) in self.groups.iter().enumerate() {
             written.extend(group.writes.keys().map(|slot| (slot.clone(), index)));
             guarded.extend(group.guards.iter().map(|guard| guard.slot.clone()));
@@ -263,6 +280,10 @@ impl<W> Builder<W> {
         if writes_anything {
             txn.then.push(number_put);
         }
+        if let Some((shim, number)) = self.after {
+            let key = Slot::Batch(shim).key();
+            txn.compares.push(Compare::Value(key, keyspace::encode_number(number)));
+        }
         let batch = Batch {
             shape: self.shape,
             number: number.number,
@@ -271,6 +292,8 @@ impl<W> Builder<W> {
             guarded,
             writes_anything,
             sent_at: Duration::ZERO,
+            values,
+            chained: false,
         };
         (txn, batch)
     }
@@ -358,6 +381,9 @@ pub struct Batch<W> {
     pub sent_at: Duration,
     written: FxHashMap<Slot, usize>,
     guarded: Vec<Slot>,
+    values: Vec<(Slot, Option<Bytes>)>,
+    /// Its sessions may have more in the batches behind it.
+    pub chained: bool,
 }
 
 /// What became of a request.
@@ -375,6 +401,11 @@ impl<W> Batch<W> {
     /// The keys that it writes.
     pub fn written(&self) -> impl Iterator<Item = &Slot> {
         self.written.keys()
+    }
+
+    /// What the keys of a flat one will hold.
+    pub fn values(&self) -> impl Iterator<Item = (Slot, Option<Bytes>)> {
+        self.values.iter().cloned()
     }
 
     /// The keys that it guards.
@@ -425,7 +456,9 @@ impl Claims {
     /// A batch is settled or given up.
     pub fn remove<W>(&mut self, token: Token, batch: &Batch<W>) {
         for slot in batch.written() {
-            self.written.remove(slot);
+            if self.written.get(slot) == Some(&token) {
+                self.written.remove(slot);
+            }
         }
         for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
             if let Some(tokens) = self.guarded.get_mut(slot) {

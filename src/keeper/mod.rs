@@ -24,6 +24,7 @@ pub mod reader;
 pub mod sessions;
 pub mod watches;
 
+pub mod ahead;
 pub mod overlay;
 pub mod planner;
 pub mod replica;

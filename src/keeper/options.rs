@@ -18,6 +18,8 @@ pub struct Options {
     /// How long after its client was told of it a session gets its key, unless it writes or ends
     /// before; zero: before its client is told.
     pub session_key_delay: Duration,
+    /// So many waiting writes are worth a batch beside those under way.
+    pub writes_worth_a_batch: usize,
     /// TTL nodes are served (`extendedTypesEnabled`).
     pub ttl_nodes: bool,
     /// `user:base64(sha1(user:password))` of the super user (`superDigest`).
@@ -29,4 +31,10 @@ pub struct Options {
     /// How often containers and TTL nodes are looked through
     /// (`znode.container.checkIntervalMs`).
     pub container_check_interval: Duration,
+}
+
+impl Options {
+    /// [`Self::writes_worth_a_batch`], measured: a put in a small batch costs etcd several times
+    /// what it costs in a large one.
+    pub const WRITES_WORTH_A_BATCH: usize = 64;
 }

@@ -2,21 +2,28 @@
 //!
 //! A batch is planned on one overlay; a request that cannot join is taken back by its mark.
 
+use crate::keeper::ahead::Ahead;
 use crate::keeper::keyspace::Slot;
 use crate::keeper::path;
 use crate::keeper::tree::quota::Usage;
 use crate::keeper::tree::{Path, Record, Tree};
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 /// The number of a request within its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestIndex(pub u32);
 
+/// Znodes as they will be; `None` will be gone.
+pub type Planned = FxHashMap<Path, Option<Record>>;
+
 /// See the file's text.
 #[derive(Debug)]
 pub struct Overlay<'t> {
     tree: &'t Tree,
-    nodes: FxHashMap<Path, Option<Record>>,
+    /// What is under way already.
+    ahead: Option<&'t Ahead>,
+    nodes: Planned,
     written: FxHashMap<Slot, RequestIndex>,
     undo: Vec<Undo>,
 }
@@ -34,7 +41,23 @@ enum Undo {
 impl<'t> Overlay<'t> {
     /// Nothing is planned yet.
     pub fn new(tree: &'t Tree) -> Self {
-        Self { tree, nodes: FxHashMap::default(), written: FxHashMap::default(), undo: Vec::new() }
+        Self::on(tree, None)
+    }
+
+    /// Nothing is planned yet beyond what is under way.
+    pub fn on(tree: &'t Tree, ahead: Option<&'t Ahead>) -> Self {
+        Self {
+            tree,
+            ahead,
+            nodes: FxHashMap::default(),
+            written: FxHashMap::default(),
+            undo: Vec::new(),
+        }
+    }
+
+    /// What is planned of znodes.
+    pub fn into_planned(self) -> Planned {
+        self.nodes
     }
 
     /// The tree below.
@@ -50,7 +73,23 @@ impl<'t> Overlay<'t> {
                 return record.as_ref();
             }
         }
+        self.below(path)
+    }
+
+    /// The znode as this batch finds it.
+    pub fn below(&self, path: &str) -> Option<&Record> {
+        if let Some(ahead) = self.ahead {
+            let key = if path.is_empty() { "/" } else { path };
+            if let Some(record) = ahead.find(key) {
+                return record;
+            }
+        }
         self.tree.find(path).map(|node| &node.record)
+    }
+
+    /// What a key will hold that a batch under way writes: see [`Ahead::value`].
+    pub fn value_ahead(&self, slot: &Slot) -> Option<Option<&'t Bytes>> {
+        self.ahead.and_then(|ahead| ahead.value(slot))
     }
 
     /// A shared copy of a path, the tree's own where there is one.
@@ -59,17 +98,21 @@ impl<'t> Overlay<'t> {
         if let Some((path, _)) = self.tree.find_entry(key) {
             return path.clone();
         }
-        match self.nodes.get_key_value(key) {
-            Some((path, _)) => path.clone(),
-            None => key.into(),
+        if let Some((path, _)) = self.nodes.get_key_value(key) {
+            return path.clone();
         }
+        self.ahead.and_then(|ahead| ahead.share(key)).cloned().unwrap_or_else(|| key.into())
     }
 
     /// A child that stands in the tree already and is still there; `None` if all of the znode's
     /// children are planned ones.
     pub fn settled_child(&self, path: &str) -> Option<(&'t Path, &'t Record)> {
         let node = self.tree.find(path)?;
-        let child = node.children().find(|child| !matches!(self.nodes.get(*child), Some(None)))?;
+        let gone = |child: &&Path| {
+            let ahead = self.ahead.and_then(|ahead| ahead.find(child));
+            matches!(self.nodes.get(*child), Some(None)) || matches!(ahead, Some(None))
+        };
+        let child = node.children().find(|child| !gone(child))?;
         Some((child, &self.tree.find(child)?.record))
     }
 

@@ -32,6 +32,8 @@ pub enum Compare {
     CreateRevision(Key, Revision),
     /// The key is attached to this lease.
     Lease(Key, LeaseId),
+    /// The key is there and has this value.
+    Value(Key, Bytes),
 }
 
 /// One operation of a txn's branch.

@@ -177,6 +177,9 @@ impl Script {
         let seed = shim.bytes().last().expect("a name");
         let mut options: Options = World::options(seed);
         options.sole = flags.contains(&"sole");
+        if flags.contains(&"hasty") {
+            options.writes_worth_a_batch = 1;
+        }
         if flags.contains(&"late-keys") {
             options.session_key_delay = Duration::from_secs(1);
         }

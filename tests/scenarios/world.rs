@@ -134,6 +134,7 @@ impl World {
             session_timeout_max: Duration::from_secs(40),
             seed: [seed; 32],
             sole: false,
+            writes_worth_a_batch: 64,
             ttl_nodes: false,
             super_digest: None,
             skip_acl: false,

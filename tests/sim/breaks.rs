@@ -120,7 +120,8 @@ impl Break {
             Self::FenceIgnored => strip(txn, |compare| {
                 let (Compare::ModRevision(key, _)
                 | Compare::CreateRevision(key, _)
-                | Compare::Lease(key, _)) = compare;
+                | Compare::Lease(key, _)
+                | Compare::Value(key, _)) = compare;
                 !matches!(Slot::parse(key), Some(Slot::Session(_)))
             }),
             Self::GuardsIgnored => strip(txn, |_| false),

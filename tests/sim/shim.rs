@@ -64,12 +64,14 @@ impl World {
 
     /// A shim starts, with a new seed.
     pub(crate) fn start(&mut self, shim: usize) {
+        let seed = self.chance.of(Source::Shim(shim)).seed();
         let options = Options {
             tick: self.plan.tick,
             session_timeout_min: 2 * self.plan.tick,
             session_timeout_max: 20 * self.plan.tick,
-            seed: self.chance.of(Source::Shim(shim)).seed(),
+            seed,
             sole: self.plan.sole,
+            writes_worth_a_batch: 1 + usize::from(seed[0] % 4),
             ttl_nodes: true,
             super_digest: None,
             skip_acl: false,

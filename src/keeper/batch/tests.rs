@@ -23,7 +23,10 @@ fn plan(guards: &[Slot], writes: &[Slot], depends: &[Slot]) -> Plan {
     let test = Test::Unchanged(Revision::NEVER);
     let write = Write { value: Some(Bytes::from_static(b"v")), lease: LeaseId::NONE };
     Plan {
-        guards: guards.iter().map(|slot| Guard { slot: slot.clone(), test }).collect(),
+        guards: guards
+            .iter()
+            .map(|slot| Guard { slot: slot.clone(), test: test.clone() })
+            .collect(),
         depends: depends.to_vec(),
         writes: writes.iter().map(|slot| (slot.clone(), write.clone())).collect(),
         outcome: Ok(Body::Empty),
@@ -31,6 +34,7 @@ fn plan(guards: &[Slot], writes: &[Slot], depends: &[Slot]) -> Plan {
         told: Vec::new(),
         offset: ZxidOffset::default(),
         must_wait: false,
+        behind: false,
     }
 }
 

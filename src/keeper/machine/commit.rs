@@ -1,8 +1,8 @@
 //! Writes on their way out: what waits is planned and goes into the next batch.
 
-use crate::keeper::batch::{BatchNumber, Builder, Claims, Full, Room, Shape};
+use crate::keeper::batch::{Batch, BatchNumber, Builder, Claims, Full, Room, Shape};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
-use crate::keeper::machine::serve::{Turn, turn};
+use crate::keeper::machine::chain::{Chain, is_write, may_be_followed, stands_alone};
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
@@ -22,9 +22,6 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Requests in a batch: with more, the store waits while they are planned and answered, and the
 /// shim while they are written.
 const GATHERED_MAX: usize = 256;
-
-/// So many waiting writes are worth a batch beside those under way.
-const WRITES_WORTH_A_BATCH: usize = 64;
 
 /// Batches stay nested for so many once the guards of a flat one were what filled it.
 const NESTED_FOR_GUARDS: u32 = 16;
@@ -61,6 +58,9 @@ struct Desk<'d, 't> {
     replica: &'t Replica,
     settings: &'d Settings,
     claims: &'d Claims,
+    /// What is under way in the chain, and whether this batch is planned on it.
+    chain: &'t Chain,
+    follows: bool,
     room: &'d Room,
     claims_seen: &'d FxHashMap<(Slot, ShimId), Duration>,
     now: Duration,
@@ -76,6 +76,7 @@ impl Keeper {
             self.barriers.sent(token, now);
             self.command(StoreCommand::Barrier(token));
         }
+        self.break_chain();
         let Registration::Done(lease) = self.registration else { return };
         while self.loaded && now >= self.hold_until && self.may_send() {
             let sent = self.send_batch(lease) | self.send_internal(lease);
@@ -96,14 +97,25 @@ impl Keeper {
         if under_way >= IN_FLIGHT_MAX {
             return false;
         }
+        let decided = |token| !self.unknown.contains_key(&token);
+        if self.nested_left > 0 && self.chain.tokens().any(decided) {
+            return false;
+        }
+        if self.chain.has_failed() && self.chain.tokens().all(decided) {
+            return false;
+        }
+        if self.chain.follow_at().is_some_and(|at| at > self.now.monotonic) {
+            return false;
+        }
+        let worth = self.options.writes_worth_a_batch << (under_way - 1);
         let mut waiting = 0;
-        for session in self.ready.iter().take(WRITES_WORTH_A_BATCH) {
+        for session in self.ready.iter().take(worth) {
             waiting += self.locals.peek(*session).map_or(0, |local| local.queue.len());
-            if waiting >= WRITES_WORTH_A_BATCH {
+            if waiting >= worth {
                 return true;
             }
         }
-        self.internal.len() >= WRITES_WORTH_A_BATCH
+        self.internal.len() >= worth
     }
 
     fn send_batch(&mut self, lease: LeaseId) -> bool {
@@ -111,13 +123,17 @@ impl Keeper {
             return false;
         }
         let shape = if self.nested_left > 0 { Shape::Nested } else { Shape::Flat };
+        let follows = shape == Shape::Flat && self.may_follow();
+        let after = if follows { self.chain.last_link() } else { None };
         let mut builder = Builder::new(shape, self.room.gathers());
+        builder.follow(after);
         let mut never_fits = Vec::new();
         let mut again = Vec::new();
         let mut full = false;
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);
-        let mut desk = Desk::new(replica, settings, claims, &self.room, self.now);
+        let chain = (&self.chain, follows);
+        let mut desk = Desk::new(replica, settings, claims, chain, &self.room, self.now);
         while let Some(session) = self.ready.pop_front() {
             let Some(stay) = self.locals.stay(session) else { continue };
             let Some(local) = self.locals.find_stay(stay) else { continue };
@@ -141,6 +157,7 @@ impl Keeper {
                 break;
             }
         }
+        let planned = follows.then(|| desk.overlay.into_planned());
         if full {
             // Nested txns have room for more guards.
             self.nested_left = self.nested_left.max(NESTED_FOR_GUARDS);
@@ -154,12 +171,22 @@ impl Keeper {
         for session in never_fits {
             self.find_more_room(session);
         }
-        self.send_built(builder, lease)
+        let Some((token, mut batch)) = self.send_built(builder, lease) else { return false };
+        match planned {
+            Some(planned) => self.take_off(token, &mut batch, after.is_some(), planned),
+            None => self.claims.add(token, &batch),
+        }
+        self.batches.insert(token, batch);
+        true
     }
 
-    fn send_built(&mut self, builder: Builder<Carried>, lease: LeaseId) -> bool {
+    fn send_built(
+        &mut self,
+        builder: Builder<Carried>,
+        lease: LeaseId,
+    ) -> Option<(Token, Batch<Carried>)> {
         if builder.is_empty() {
-            return false;
+            return None;
         }
         self.batch_number += 1;
         let number = self.batch_number;
@@ -167,13 +194,11 @@ impl Keeper {
             builder.finish(BatchNumber { shim: self.settings.shim, lease, number });
         batch.sent_at = self.now.monotonic;
         let token = self.next_token();
-        self.claims.add(token, &batch);
         if batch.writes_anything {
             self.numbers.insert(number, token);
         }
-        self.batches.insert(token, batch);
         self.command(StoreCommand::Commit(token, txn));
-        true
+        Some((token, batch))
     }
 
     /// What the shim has to do by itself goes in batches of its own, each thing a group, so that
@@ -182,11 +207,15 @@ impl Keeper {
         if self.internal.is_empty() {
             return false;
         }
+        let follows = self.may_follow();
+        let after = if follows { self.chain.last_link() } else { None };
         let mut builder = Builder::new(Shape::Nested, self.room.gathers());
+        builder.follow(after);
         let mut revokes = Vec::new();
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);
-        let mut desk = Desk::new(replica, settings, claims, &self.room, self.now);
+        let chain = (&self.chain, false);
+        let mut desk = Desk::new(replica, settings, claims, chain, &self.room, self.now);
         for _ in 0..self.internal.len() {
             let Some(internal) = self.internal.pop_front() else { break };
             if let Internal::Revoke(session) = internal {
@@ -203,7 +232,7 @@ impl Keeper {
             let Some(plan) = desk.plan_internal(&internal, builder.next_index()) else {
                 continue;
             };
-            let waits = plan.must_wait || desk.claims.in_the_way(&plan).is_some();
+            let waits = plan.must_wait || desk.in_the_way(&plan).is_some();
             if waits || builder.check(None, &plan, &[]).is_err() {
                 desk.overlay.roll_back(mark);
                 self.internal.push_back(internal);
@@ -214,7 +243,13 @@ impl Keeper {
         for (session, lease) in revokes {
             self.revoke(session, lease);
         }
-        self.send_built(builder, lease)
+        let Some((token, batch)) = self.send_built(builder, lease) else { return false };
+        if follows && batch.writes_anything {
+            self.take_off_internal(token, batch.number, after.is_some());
+        }
+        self.claims.add(token, &batch);
+        self.batches.insert(token, batch);
+        true
     }
 }
 
@@ -223,11 +258,14 @@ impl<'d, 't> Desk<'d, 't> {
         replica: &'t Replica,
         settings: &'d Settings,
         (claims, claims_seen): (&'d Claims, &'d FxHashMap<(Slot, ShimId), Duration>),
+        (chain, follows): (&'t Chain, bool),
         room: &'d Room,
         now: Now,
     ) -> Self {
         Self {
-            overlay: Overlay::new(&replica.tree),
+            overlay: Overlay::on(&replica.tree, follows.then_some(&chain.ahead)),
+            chain,
+            follows,
             replica,
             settings,
             claims,
@@ -244,6 +282,15 @@ impl Desk<'_, '_> {
     /// can.
     fn take_run(&mut self, stay: Stay, local: &mut Local, builder: &mut Builder<Carried>) -> Run {
         let session = stay.session;
+        if local.under_way > 0 {
+            let may_follow = |head: &Pending| is_write(&head.work) && may_be_followed(&head.work);
+            if !local.queue.front().is_some_and(may_follow) {
+                return Run::Joined;
+            }
+            if !self.follows {
+                return self.chain.last().map_or(Run::Next, Run::Behind);
+            }
+        }
         let mut joined = 0;
         while let Some(head) = local.queue.front() {
             let alone = stands_alone(&head.work);
@@ -257,7 +304,7 @@ impl Desk<'_, '_> {
             } else {
                 Vec::new()
             };
-            let obstacle = if let Some(token) = self.claims.in_the_way(&plan) {
+            let obstacle = if let Some(token) = self.in_the_way(&plan) {
                 Some(Run::Behind(token))
             } else if let Some(until) = self.held_until(&plan) {
                 Some(Run::Held(until))
@@ -283,6 +330,16 @@ impl Desk<'_, '_> {
         }
         local.blocked = joined > 0;
         Run::Joined
+    }
+
+    /// A batch under way that a plan may not run beside.
+    fn in_the_way(&self, plan: &Plan) -> Option<Token> {
+        let beside = self.claims.in_the_way(plan);
+        if self.follows {
+            beside.or_else(|| plan.behind.then(|| self.chain.last()).flatten())
+        } else {
+            beside.or_else(|| self.chain.claims.in_the_way(plan))
+        }
     }
 
     /// Another shim that has lost a key too often goes first, for a while. Of two claims the
@@ -429,19 +486,4 @@ fn claimable(plan: &Plan, shim: ShimId) -> Vec<Slot> {
     };
     let claim = |slot: &Slot| Slot::Claim(Box::new(slot.clone()), shim);
     plan.writes.keys().filter(contended).map(claim).take(CLAIMS_MAX).collect()
-}
-
-fn is_write(work: &Work) -> bool {
-    match work {
-        Work::Open { .. } | Work::Expire => true,
-        Work::Attach { rewrite } => *rewrite,
-        Work::Request(_, operation) => turn(operation) == Turn::Write,
-    }
-}
-
-fn stands_alone(work: &Work) -> bool {
-    match work {
-        Work::Open { .. } | Work::Attach { .. } | Work::Expire => true,
-        Work::Request(_, operation) => matches!(operation, Operation::CloseSession),
-    }
 }

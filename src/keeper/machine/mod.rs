@@ -3,6 +3,7 @@
 //! Each file below is one part of it: the handshake, requests and reads, writes on their way, the
 //! stream, and time. This one holds the state and the face.
 
+mod chain;
 mod commit;
 mod fence;
 mod follow;
@@ -19,6 +20,7 @@ use crate::keeper::acl::{self, Identity};
 use crate::keeper::barriers::Barriers;
 use crate::keeper::batch::{Batch, Claims, Room};
 use crate::keeper::keyspace::{ShimId, Slot, StepKind};
+use crate::keeper::machine::chain::Chain;
 use crate::keeper::machine::fence::Fence;
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
@@ -158,6 +160,7 @@ pub struct Keeper {
     batches: FxHashMap<Token, Batch<Carried>>,
     numbers: FxHashMap<u64, Token>,
     claims: Claims,
+    chain: Chain,
     batch_number: u64,
     room: Room,
     refusal_logged_at: Duration,
@@ -237,6 +240,7 @@ impl Keeper {
             batches: FxHashMap::default(),
             numbers: FxHashMap::default(),
             claims: Claims::default(),
+            chain: Chain::default(),
             batch_number: 0,
             room: Room::default(),
             refusal_logged_at: Duration::ZERO,

@@ -2,6 +2,7 @@
 
 use crate::keeper::batch::{Batch, Entry, Fate};
 use crate::keeper::error::ErrorCode;
+use crate::keeper::machine::chain::may_be_followed;
 use crate::keeper::machine::follow::PROBES;
 use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Carried, Internal, Keeper, Probe, Waiter};
@@ -36,6 +37,7 @@ impl Keeper {
         let now = self.now.monotonic;
         match result {
             Ok(answer) if !answer.succeeded => {
+                self.chain.refused(token, answer.revision);
                 self.barriers.wait_for(answer.revision, batch.sent_at, Waiter::Again(token));
                 self.release();
             }
@@ -78,6 +80,7 @@ impl Keeper {
     ) {
         let Some(token) = self.numbers.remove(&number) else { return };
         let Some(batch) = self.take_batch(token) else { return };
+        self.chain.landed(self.replica.applied);
         self.confirm(batch.sent_at);
         self.room.taken();
         self.nested_left = self.nested_left.saturating_sub(1);
@@ -85,7 +88,7 @@ impl Keeper {
         if fates.contains(&Fate::Conflict) {
             self.nested_left = NESTED_AFTER_CONFLICT;
         }
-        self.settle(token, batch.entries, &fates, stats);
+        self.settle(token, batch, &fates, stats);
     }
 
     /// A batch without writes: its guards held at a revision that the tree has reached.
@@ -93,7 +96,7 @@ impl Keeper {
         let Some(batch) = self.take_batch(token) else { return };
         self.confirm(batch.sent_at);
         let fates = vec![Fate::NoTrace; batch.entries.len()];
-        self.settle(token, batch.entries, &fates, Stats::default());
+        self.settle(token, batch, &fates, Stats::default());
     }
 
     fn take_batch(&mut self, token: Token) -> Option<Batch<Carried>> {
@@ -101,16 +104,12 @@ impl Keeper {
         let batch = self.batches.remove(&token)?;
         self.numbers.remove(&batch.number);
         self.claims.remove(token, &batch);
+        self.leave_chain(token, &batch);
         Some(batch)
     }
 
-    fn settle(
-        &mut self,
-        token: Token,
-        entries: Vec<Entry<Carried>>,
-        fates: &[Fate],
-        mut stats: Stats,
-    ) {
+    fn settle(&mut self, token: Token, batch: Batch<Carried>, fates: &[Fate], mut stats: Stats) {
+        let (entries, chained) = (batch.entries, batch.chained);
         // Where a session's writes end that have taken effect: what it asked before them cannot
         // be planned again.
         let mut effective = FxHashMap::default();
@@ -131,21 +130,25 @@ impl Keeper {
                 Fate::Done if entry.writes => true,
                 Fate::Done | Fate::NoTrace => {
                     let in_turn = stay.is_none_or(|stay| !behind.contains(&stay));
+                    let goes_on = chained && may_go_on(&entry);
+                    let followed = goes_on && stay.is_some_and(|stay| self.is_followed(stay));
                     settled.is_some_and(|last| index < *last)
+                        || (followed && *fate == Fate::Done)
                         || (in_turn && self.still_holds(&entry))
                 }
             };
+            let goes_on = chained && may_go_on(&entry);
             if holds {
                 done.push(entry);
             } else {
                 behind.extend(stay);
                 again.push(entry.work);
             }
-            stays.extend(stay);
+            stays.extend(stay.map(|stay| (stay, goes_on)));
         }
         done.into_iter().for_each(|entry| self.finish(entry, &mut stats));
         again.reverse();
-        self.put_back(again);
+        self.put_back(again, true);
         // Those who waited behind the batch come first: else a session that always has another
         // write would take a hot key again and again, and they would wait as long as it goes on.
         self.batch_out_of_the_way(token);
@@ -153,17 +156,29 @@ impl Keeper {
     }
 
     /// The sessions of a batch that is settled go on, where they are still served.
-    fn unblock_all(&mut self, mut stays: Vec<Stay>) {
+    /// Those that were not held up by it may be held up by another.
+    pub(super) fn unblock_all(&mut self, mut stays: Vec<(Stay, bool)>) {
         stays.dedup();
-        for stay in stays {
-            if self.locals.find_stay(stay).is_some() {
+        for (stay, goes_on) in stays {
+            if self.locals.find_stay(stay).is_none() {
+                continue;
+            }
+            if goes_on {
+                self.proceed(stay.session);
+            } else {
                 self.unblock(stay.session);
             }
         }
     }
 
+    /// Whether batches under way hold more of a session that could go on: it is held up only by
+    /// one that writes nothing.
+    fn is_followed(&mut self, stay: Stay) -> bool {
+        self.locals.find_stay(stay).is_some_and(|local| local.under_way > 0 || local.blocked)
+    }
+
     /// Whoever waited for a batch to be out of the way has another try.
-    fn batch_out_of_the_way(&mut self, token: Token) {
+    pub(super) fn batch_out_of_the_way(&mut self, token: Token) {
         for session in self.behind.remove(&token).unwrap_or_default() {
             self.proceed(session);
         }
@@ -177,14 +192,14 @@ impl Keeper {
         }
     }
 
-    /// Put requests back where they were, the last one first. What had become wrong has lost once
-    /// more.
-    fn put_back(&mut self, works: Vec<Carried>) {
+    /// Put requests back where they were, the last one first. What had become wrong has `lost`
+    /// once more.
+    fn put_back(&mut self, works: Vec<Carried>, lost: bool) {
         for work in works {
             match work {
                 Carried::Session(stay, mut pending) => match self.locals.find_stay(stay) {
                     Some(local) => {
-                        pending.conflicts = pending.conflicts.saturating_add(1);
+                        pending.conflicts = pending.conflicts.saturating_add(u32::from(lost));
                         local.queue.push_front(pending);
                     }
                     None => self.drop_pending(stay.session, pending),
@@ -301,14 +316,28 @@ impl Keeper {
 
     /// Plan the requests of a batch again: nothing of it has happened.
     pub(super) fn plan_again(&mut self, token: Token, same_shape: bool) {
-        let Some(batch) = self.take_batch(token) else { return };
-        if !same_shape {
-            self.nested_left = NESTED_AFTER_CONFLICT;
+        if !self.fails_alone(token, same_shape) {
+            return;
         }
-        let stays = batch.entries.iter().filter_map(stay_of).collect();
-        self.put_back(batch.entries.into_iter().rev().map(|entry| entry.work).collect());
-        self.unblock_all(stays);
+        if !same_shape && self.batches.contains_key(&token) {
+            self.conflicted();
+        }
+        let stays = self.take_apart(token, true);
+        self.unblock_all(stays.into_iter().map(|stay| (stay, false)).collect());
         self.batch_out_of_the_way(token);
+    }
+
+    /// Another shim writes the same keys.
+    pub(super) fn conflicted(&mut self) {
+        self.nested_left = NESTED_AFTER_CONFLICT;
+    }
+
+    /// Put all requests of a batch back: whose they are.
+    pub(super) fn take_apart(&mut self, token: Token, lost: bool) -> Vec<Stay> {
+        let Some(batch) = self.take_batch(token) else { return Vec::new() };
+        let stays = batch.entries.iter().filter_map(stay_of).collect();
+        self.put_back(batch.entries.into_iter().rev().map(|entry| entry.work).collect(), lost);
+        stays
     }
 
     fn too_large(&mut self, token: Token, reason: &str) {
@@ -322,6 +351,10 @@ impl Keeper {
         }
         let session = batch.entries.first().and_then(session_of);
         self.plan_again(token, true);
+        if self.batches.contains_key(&token) {
+            // It waits for those before it, and will be tried again.
+            return;
+        }
         session.into_iter().for_each(|session| self.refuse_head(session, reason));
     }
 
@@ -395,6 +428,7 @@ impl Keeper {
     /// anything else is written for it.
     pub(super) fn give_up(&mut self, token: Token) {
         let Some(batch) = self.take_batch(token) else { return };
+        self.abandon_chain();
         for entry in batch.entries {
             match entry.work {
                 Carried::Session(stay, pending) => self.cut_off(stay, pending),
@@ -412,6 +446,7 @@ impl Keeper {
         };
         local.unsettled = true;
         local.blocked = false;
+        let followed = local.under_way > 0;
         let connection = local.connection.take();
         let opening = matches!(pending.work, Work::Open { .. });
         let parked = std::mem::take(&mut local.parked);
@@ -430,14 +465,23 @@ impl Keeper {
             // If its key comes to be, its lease ends it, or its client comes back.
             self.locals.remove(session);
             self.leases.forget(lease);
-        } else {
-            self.proceed(session);
+            return;
         }
+        if followed {
+            // What is under way behind this must not be done for whoever comes next.
+            self.locals.begin_stay(session);
+        }
+        self.proceed(session);
     }
 }
 
 fn session_of(entry: &Entry<Carried>) -> Option<SessionId> {
     stay_of(entry).map(|stay| stay.session)
+}
+
+/// Its session was not held up by it.
+fn may_go_on(entry: &Entry<Carried>) -> bool {
+    matches!(&entry.work, Carried::Session(_, pending) if may_be_followed(&pending.work))
 }
 
 fn stay_of(entry: &Entry<Carried>) -> Option<Stay> {

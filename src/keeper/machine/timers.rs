@@ -82,6 +82,7 @@ impl Keeper {
             self.leases.next_due(),
             self.next_internal(),
             self.next_unwritten(),
+            self.chain.follow_at().filter(|at| *at > self.now.monotonic),
             self.next_held(),
         ]
         .into_iter()

@@ -187,7 +187,7 @@ impl Planner<'_, '_> {
         let acl: Option<Arc<[Acl]>> = (!tree::is_open(&acl)).then(|| acl.into());
         // Deleted earlier in this multi: etcd keeps the key, so the value says that it is born
         // here, and the counter's key tells the incarnations apart.
-        let before = self.overlay.tree().find(path).map(|node| node.record.keys.node_created);
+        let before = self.overlay.below(path).map(|record| record.keys.node_created);
         let birth = if before.is_some() { Birth::Here } else { Birth::Key };
         if let Some(acl) = &acl {
             let value = keyspace::encode_acl(0, acl);

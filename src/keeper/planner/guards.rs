@@ -79,10 +79,11 @@ fn guards(plan: &Plan) -> String {
         revision => revision.to_string(),
     };
     let one = |guard: &Guard| {
-        let test = match guard.test {
-            Test::Unchanged(revision) => format!("@{}", number(revision)),
-            Test::Created(revision) => format!("#{}", number(revision)),
+        let test = match &guard.test {
+            Test::Unchanged(revision) => format!("@{}", number(*revision)),
+            Test::Created(revision) => format!("#{}", number(*revision)),
             Test::Lease(lease) => format!("~{}", lease.0),
+            Test::Value(value) => format!("={value:?}"),
         };
         key(&guard.slot) + &test
     };

@@ -32,7 +32,7 @@ pub struct Guard {
 }
 
 /// See [`Guard`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Test {
     /// Unchanged since this revision; [`Revision::NEVER`] is absent.
     Unchanged(Revision),
@@ -40,16 +40,19 @@ pub enum Test {
     Created(Revision),
     /// On this lease.
     Lease(LeaseId),
+    /// What a batch under way makes of it, and nobody since.
+    Value(Bytes),
 }
 
 impl Guard {
     /// The compare for etcd.
     pub fn compare(&self) -> Compare {
         let key = self.slot.key();
-        match self.test {
-            Test::Unchanged(revision) => Compare::ModRevision(key, revision),
-            Test::Created(revision) => Compare::CreateRevision(key, revision),
-            Test::Lease(lease) => Compare::Lease(key, lease),
+        match &self.test {
+            &Test::Unchanged(revision) => Compare::ModRevision(key, revision),
+            &Test::Created(revision) => Compare::CreateRevision(key, revision),
+            &Test::Lease(lease) => Compare::Lease(key, lease),
+            Test::Value(value) => Compare::Value(key, value.clone()),
         }
     }
 }
@@ -99,6 +102,8 @@ pub struct Plan {
     pub offset: ZxidOffset,
     /// It writes what an earlier request of the batch writes, and must wait for the next one.
     pub must_wait: bool,
+    /// It rests on something that is under way and cannot be proved: it must wait for that.
+    pub behind: bool,
 }
 
 /// A znode that a plan makes or removes, as the Stat of its parent shows it.
@@ -170,6 +175,8 @@ pub struct Planner<'p, 't> {
     plan: Plan,
     /// Keys that this request writes and an earlier one of the batch has written.
     taken_over: Vec<Slot>,
+    /// It rests on, or writes, what a batch under way writes.
+    follows: bool,
 }
 
 impl<'p, 't> Planner<'p, 't> {
@@ -190,9 +197,12 @@ impl<'p, 't> Planner<'p, 't> {
             told: Vec::new(),
             offset: settings.offset,
             must_wait: false,
+            behind: false,
         };
         let (begun, taken_over) = (overlay.mark(), Vec::new());
-        let mut planner = Self { overlay, settings, writer, request, begun, plan, taken_over };
+        let follows = false;
+        let mut planner =
+            Self { overlay, settings, writer, request, begun, plan, taken_over, follows };
         if let Some(fence) = writer.session {
             planner.guard(Slot::Session(fence.session), Test::Unchanged(fence.revision));
         }
@@ -216,6 +226,8 @@ impl<'p, 't> Planner<'p, 't> {
         if outcome.is_err() {
             self.take_back(mark);
         }
+        // Its net result is found by what the tree holds.
+        self.plan.behind |= self.follows && matches!(operation, Operation::Multi(_));
         self.plan.outcome = outcome;
         self.plan
     }
@@ -236,8 +248,45 @@ impl<'p, 't> Planner<'p, 't> {
     fn guard(&mut self, slot: Slot, test: Test) {
         if self.overlay.writer(&slot).is_some() {
             self.plan.depends.push(slot);
+        } else if let Some(value) = self.overlay.value_ahead(&slot) {
+            self.follows = true;
+            self.guard_ahead(slot, test, value);
         } else {
             self.plan.guards.insert(Guard { slot, test });
+        }
+    }
+
+    /// A guard of a key that a batch under way writes: its revision is not known, so its value
+    /// must tell that nobody has written it since. The number of children ever created only grows
+    /// as long as the parent is the same; the value of a znode tells all that a plan rests on.
+    fn guard_ahead(&mut self, slot: Slot, test: Test, value: Option<&Bytes>) {
+        /// A longer one would have to be sent twice.
+        const VALUE_MAX: usize = 4096;
+        let incarnation = |planner: &Self, path: &Path| {
+            let record = planner.overlay.find(path)?;
+            let (keys, created) = (record.keys, record.created);
+            let known = keys.node_created != Revision::PENDING && created != Revision::PENDING;
+            known.then_some(keys)
+        };
+        let proved = match (&slot, value, &test) {
+            (_, Some(_), Test::Created(created)) if *created != Revision::PENDING => Some(test),
+            (Slot::Node(_), None, Test::Unchanged(_)) => Some(Test::Unchanged(Revision::NEVER)),
+            (Slot::Creates(path), Some(value), Test::Unchanged(_)) => {
+                incarnation(self, path).map(|keys| {
+                    self.guard_exists(path, keys);
+                    Test::Value(value.clone())
+                })
+            }
+            (Slot::Node(path), Some(value), Test::Unchanged(_)) if value.len() <= VALUE_MAX => {
+                incarnation(self, path).map(|_| Test::Value(value.clone()))
+            }
+            _ => None,
+        };
+        match proved {
+            Some(test) => {
+                self.plan.guards.insert(Guard { slot, test });
+            }
+            None => self.plan.behind = true,
         }
     }
 
@@ -250,6 +299,7 @@ impl<'p, 't> Planner<'p, 't> {
             }
             self.plan.depends.push(slot.clone());
         }
+        self.follows |= self.overlay.value_ahead(&slot).is_some();
         self.overlay.mark_written(&slot, self.request);
         self.plan.writes.insert(slot, Write { value, lease });
     }

@@ -134,6 +134,8 @@ pub struct Local {
     pub blocked: bool,
     /// It is blocked because the head waits for a renewal of the lease.
     pub renewing: bool,
+    /// So many batches under way hold writes of it, and more may leave before they come back.
+    pub under_way: u32,
     /// It stands in the list of those that have a write to plan.
     pub scheduled: bool,
     /// Something that it wrote has an unknown outcome; the key must be written again before
@@ -160,6 +162,7 @@ impl Local {
             queue: VecDeque::new(),
             blocked: false,
             renewing: false,
+            under_way: 0,
             scheduled: false,
             unsettled: false,
             ending: false,
@@ -170,7 +173,7 @@ impl Local {
 
     /// Nothing stands between a read and its answer.
     pub fn is_clear(&self) -> bool {
-        !self.blocked && self.queue.is_empty()
+        !self.blocked && self.under_way == 0 && self.queue.is_empty()
     }
 }
 
@@ -219,6 +222,16 @@ impl Locals {
     /// A session, if it is still the same stay.
     pub fn find_stay(&mut self, stay: Stay) -> Option<&mut Local> {
         self.find(stay.session).filter(|local| local.stay == stay.number)
+    }
+
+    /// What is under way of a session's stay concerns it no more.
+    pub fn begin_stay(&mut self, session: SessionId) {
+        self.stays += 1;
+        let number = self.stays;
+        if let Some(local) = self.find(session) {
+            local.stay = number;
+            local.under_way = 0;
+        }
     }
 
     /// This shim serves a session from now on.

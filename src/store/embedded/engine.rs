@@ -237,6 +237,8 @@ impl Engine {
             Compare::Lease(key, lease) => {
                 self.entries.get(key).map_or(LeaseId::NONE, |e| e.lease) == *lease
             }
+            // Source: `compareToPath` in etcd's `txn.go`: of an absent key no value holds.
+            Compare::Value(key, value) => self.entries.get(key).is_some_and(|e| e.value == *value),
         })
     }
 

@@ -136,6 +136,7 @@ fn compare_len(compare: &Compare) -> usize {
             (key, revision.0)
         }
         Compare::Lease(key, lease) => (key, lease.0),
+        Compare::Value(key, value) => return 4 + bytes_len(key.len()) + bytes_len(value.len()),
     };
     // The target takes two bytes; the number is inside a oneof, so it is written even when 0.
     4 + bytes_len(key.len()) + varint_len(number as u64)

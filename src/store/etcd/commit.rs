@@ -65,6 +65,9 @@ fn compare_to_etcd(prefix: &Prefix, compare: &Compare) -> etcd_client::Compare {
             Etcd::create_revision(prefix.add(key), CompareOp::Equal, revision.0)
         }
         Compare::Lease(key, lease) => Etcd::lease(prefix.add(key), CompareOp::Equal, lease.0),
+        Compare::Value(key, value) => {
+            Etcd::value(prefix.add(key), CompareOp::Equal, value.as_ref())
+        }
     }
 }
 

@@ -13,6 +13,8 @@ mod proxy;
 mod random;
 #[path = "store_suite/stream.rs"]
 mod stream;
+#[path = "store_suite/upkeep.rs"]
+mod upkeep;
 
 use std::collections::VecDeque;
 use std::future::Future;

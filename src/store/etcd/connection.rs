@@ -4,7 +4,8 @@ use crate::keeper::zxid::Revision;
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::{self, Room};
 use etcd_client::{
-    Channel, Client, ConnectOptions, GetOptions, KvClient, LeaseClient, ResponseHeader, WatchClient,
+    Channel, Client, ConnectOptions, GetOptions, KvClient, LeaseClient, ResponseHeader,
+    StatusResponse, WatchClient,
 };
 use std::time::Duration;
 use tonic::transport::Endpoint;
@@ -97,9 +98,17 @@ impl Connection {
     ///
     /// # Errors
     /// What went wrong, for the log.
-    pub(super) async fn membership(&self) -> Result<Membership, String> {
+    pub(super) async fn status(&self) -> Result<StatusResponse, String> {
         let mut maintenance = self.client.maintenance_client();
-        let status = within(PROBE_TIMEOUT, maintenance.status()).await?;
+        within(PROBE_TIMEOUT, maintenance.status()).await
+    }
+
+    /// Asks the member who it is, and who leads.
+    ///
+    /// # Errors
+    /// What went wrong, for the log.
+    pub(super) async fn membership(&self) -> Result<Membership, String> {
+        let status = self.status().await?;
         let member = status.header().ok_or("an answer without a header")?.member_id();
         let version = status.version().to_owned();
         Ok(Membership { member, leader: status.leader(), version })

@@ -20,6 +20,8 @@ mod keepalive;
 mod leases;
 mod lives;
 
+mod upkeep;
+
 pub use options::Options;
 
 use crate::keeper::txn::{StoreCommand, StoreEvent};
@@ -30,6 +32,7 @@ use crate::store::etcd::leader::LeaderWatcher;
 use crate::store::etcd::leases::Leases;
 use crate::store::etcd::link::{Link, Supervisor};
 use crate::store::etcd::prefix::Prefix;
+use crate::store::etcd::upkeep::Upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -79,6 +82,7 @@ impl Etcd {
         let (to_tell, progress) = (events.clone(), Arc::clone(&asked));
         let changes = Changes::new(link.clone(), prefix.clone(), timeout, to_tell, progress);
         background.spawn(changes.run());
+        background.spawn(Upkeep::new(link.clone(), prefix.clone()).run());
         let leases = Leases::start(link.clone(), leader, timeout, &events, &background);
         let shared = Arc::new(Shared { link, prefix, timeout, leases, asked, events });
         Ok(Self {

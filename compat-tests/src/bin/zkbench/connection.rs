@@ -33,11 +33,16 @@ impl Connection {
     /// Connects and starts a session that asks for this timeout.
     pub(crate) async fn open(addr: SocketAddr, timeout_ms: i32) -> Result<Self> {
         let stream = timeout(PATIENCE, TcpStream::connect(addr)).await?.context("connect")?;
+        Self::start(stream, timeout_ms).await
+    }
+
+    /// Starts a session on a connection.
+    pub(crate) async fn start(stream: TcpStream, timeout_ms: i32) -> Result<Self> {
         stream.set_nodelay(true)?;
         let mut this = Self {
             stream,
-            incoming: BytesMut::with_capacity(16 << 10),
-            outgoing: BytesMut::with_capacity(4 << 10),
+            incoming: BytesMut::new(),
+            outgoing: BytesMut::new(),
             xid_last: 0,
             zxid_seen: 0,
             events: Vec::new(),
@@ -53,6 +58,8 @@ impl Connection {
         };
         let connected = Connected::read(&body).context("start a session")?;
         this.session_timeout = Duration::from_millis(connected.timeout_ms.unsigned_abs().into());
+        // An idle connection needs no memory for bytes; many of them would need much.
+        this.incoming = this.incoming.iter().copied().collect();
         Ok(this)
     }
 

@@ -4,6 +4,7 @@
 mod bare_etcd;
 mod comparison;
 mod connection;
+mod costs;
 mod frames;
 mod idle;
 mod lock;
@@ -13,6 +14,7 @@ mod plots;
 mod processes;
 mod report;
 mod session;
+mod sizes;
 mod source;
 mod table;
 mod watch;
@@ -30,8 +32,9 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tokio::runtime;
 
-use crate::measure::Measurement;
+use crate::measure::{Measurement, Watched};
 use crate::processes::Process;
+use crate::sizes::Sizes;
 use crate::workload::{Plan, Workload};
 
 /// Measures ZooKeeper-compatible servers
@@ -45,6 +48,8 @@ struct Cli {
 enum Command {
     /// Put load on one server and print what it took
     Run(RunArgs),
+    /// Fill a server with znodes and idle sessions, leave them there, and print its memory
+    Sizes(SizesArgs),
     /// Turn results of several servers and rounds into a Markdown page
     Report(ReportArgs),
 }
@@ -87,6 +92,9 @@ struct RunArgs {
     /// Server process whose processor time is measured; may be repeated
     #[arg(long = "pid", value_name = "NAME=PID")]
     pids: Vec<Process>,
+    /// Client port of the etcd behind the server, whose counters are read
+    #[arg(long, value_name = "HOST:PORT")]
+    etcd_metrics: Option<String>,
     /// Name of the server in the results
     #[arg(long, default_value = "server")]
     label: String,
@@ -99,6 +107,31 @@ struct RunArgs {
     /// Threads of the load generator
     #[arg(long, default_value_t = 1)]
     threads: usize,
+}
+
+#[derive(Debug, clap::Args)]
+struct SizesArgs {
+    /// Server to fill
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: String,
+    /// Znode to create, with all others under it
+    #[arg(long, default_value = "/sizes", value_name = "PATH")]
+    root: String,
+    /// How many znodes of 100 bytes
+    #[arg(long, default_value_t = 0)]
+    znodes: usize,
+    /// How many sessions, a connection each
+    #[arg(long, default_value_t = 0)]
+    sessions: usize,
+    /// Session timeout to ask for; the sessions do not ping
+    #[arg(long, default_value_t = 3_600_000, value_name = "MS")]
+    session_timeout_ms: i32,
+    /// How long the sessions stay
+    #[arg(long, default_value_t = 3000, value_name = "MS")]
+    hold_ms: u64,
+    /// Server process whose memory is read; may be repeated
+    #[arg(long = "pid", value_name = "NAME=PID")]
+    pids: Vec<Process>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +155,7 @@ struct ReportArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => args.run(),
+        Command::Sizes(args) => args.run(),
         Command::Report(args) => args.run(),
     };
     match done {
@@ -143,7 +177,8 @@ impl RunArgs {
         };
         let runtime = builder.worker_threads(self.threads.max(1)).enable_all().build()?;
         print!("{}", table::header());
-        for plan in self.plans(&addrs) {
+        let etcd = self.etcd_metrics.as_deref().map(resolve).transpose()?;
+        for plan in self.plans(&addrs, etcd) {
             let name = plan.workload.name();
             let figures = runtime.block_on(plan.carry_out());
             let figures = figures.with_context(|| {
@@ -162,9 +197,10 @@ impl RunArgs {
         Ok(())
     }
 
-    fn plans(&self, addrs: &[SocketAddr]) -> Vec<Plan> {
+    fn plans(&self, addrs: &[SocketAddr], etcd: Option<SocketAddr>) -> Vec<Plan> {
         let mut processes = self.pids.clone();
         processes.push(Process::own());
+        let watched = Watched { processes, etcd };
         let mut plans = Vec::new();
         for &workload in &self.workload {
             let single = [1];
@@ -183,7 +219,7 @@ impl RunArgs {
                     same: self.same && matches!(workload, Workload::Set | Workload::Mixed),
                     warm_up: Duration::from_millis(self.warm_up_ms),
                     duration: Duration::from_millis(self.duration_ms),
-                    processes: processes.clone(),
+                    watched: watched.clone(),
                 }));
             }
         }
@@ -201,6 +237,22 @@ impl RunArgs {
             }
             Some(path) => append(path, &line).with_context(|| format!("write {path:?}")),
         }
+    }
+}
+
+impl SizesArgs {
+    fn run(self) -> Result<()> {
+        let sizes = Sizes {
+            addr: resolve(&self.addr)?,
+            root: self.root,
+            znodes: self.znodes,
+            sessions: self.sessions,
+            session_timeout_ms: self.session_timeout_ms,
+            processes: self.pids,
+            hold: Duration::from_millis(self.hold_ms),
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(sizes.carry_out())
     }
 }
 

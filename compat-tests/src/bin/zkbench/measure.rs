@@ -1,6 +1,7 @@
 //! What a measurement is: a window of time after a warm-up, what was counted in it, and the
 //! processor time that the servers spent in it.
 
+use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::costs::{self, Counts};
 use crate::processes::{Process, Spent};
 
 /// The span of time in which operations count.
@@ -88,17 +90,34 @@ impl Tally {
 pub(crate) struct Meter {
     /// The window that was opened.
     pub(crate) window: Window,
-    readings: JoinHandle<Result<Vec<(Process, u64, u64)>>>,
+    readings: JoinHandle<Result<Readings>>,
+}
+
+/// Whom to ask what a measurement cost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    /// Their processor time is read.
+    pub(crate) processes: Vec<Process>,
+    /// Its counters are read.
+    pub(crate) etcd: Option<SocketAddr>,
+}
+
+/// What they said, between the beginning of the window and its end.
+#[derive(Debug)]
+struct Readings {
+    /// With processor time in microseconds, and memory in KiB at the end.
+    processes: Vec<(Process, u64, u64)>,
+    etcd: Option<Counts>,
 }
 
 impl Meter {
     /// Starts the warm-up now. The readings have a thread of their own, so that a busy load
     /// generator does not delay them.
-    pub(crate) fn start(warm_up: Duration, duration: Duration, processes: &[Process]) -> Self {
+    pub(crate) fn start(warm_up: Duration, duration: Duration, watched: &Watched) -> Self {
         let opens = Instant::now() + warm_up;
         let window = Window { opens, closes: opens + duration };
-        let processes = processes.to_vec();
-        let readings = thread::spawn(move || read_clocks(window, processes));
+        let watched = watched.clone();
+        let readings = thread::spawn(move || read_clocks(window, watched));
         Self { window, readings }
     }
 
@@ -108,7 +127,9 @@ impl Meter {
         let readings = readings.context("read processor times")?;
         let seconds = (self.window.closes - self.window.opens).as_secs_f64();
         let ops = tally.ops.max(1) as f64;
-        let spent = readings.into_iter().map(|(process, cpu_us, resident_kib)| Spent {
+        let per_op = |(name, count)| (name, count / ops);
+        let etcd_per_op = readings.etcd.map(|counts| counts.into_iter().map(per_op).collect());
+        let spent = readings.processes.into_iter().map(|(process, cpu_us, resident_kib)| Spent {
             name: process.name,
             cpu_us,
             cpu_us_per_op: cpu_us as f64 / ops,
@@ -120,20 +141,27 @@ impl Meter {
             ops_per_second: tally.ops as f64 / seconds,
             latency: tally.latency(),
             processes: spent.collect(),
+            etcd_per_op,
         })
     }
 }
 
-fn read_clocks(window: Window, processes: Vec<Process>) -> Result<Vec<(Process, u64, u64)>> {
+fn read_clocks(window: Window, watched: Watched) -> Result<Readings> {
+    let Watched { processes, etcd } = watched;
     let cpu_us = || processes.iter().map(Process::cpu_us).collect::<Result<Vec<_>>>();
     thread::sleep(window.opens.saturating_duration_since(Instant::now()));
-    let before = cpu_us()?;
+    let counts = || etcd.map(costs::read).transpose();
+    let (before, counted) = (cpu_us()?, counts()?);
     thread::sleep(window.closes.saturating_duration_since(Instant::now()));
-    let after = cpu_us()?;
+    let (after, counted_after) = (cpu_us()?, counts()?);
     let resident = processes.iter().map(Process::resident_kib).collect::<Result<Vec<_>>>()?;
     let spent = before.into_iter().zip(after).map(|(before, after)| after.saturating_sub(before));
     let figures = spent.zip(resident);
-    Ok(processes.into_iter().zip(figures).map(|(process, (us, kib))| (process, us, kib)).collect())
+    let processes = processes.into_iter().zip(figures);
+    Ok(Readings {
+        processes: processes.map(|(process, (us, kib))| (process, us, kib)).collect(),
+        etcd: counted.zip(counted_after).map(|(before, after)| costs::between(&before, &after)),
+    })
 }
 
 /// Latencies in microseconds.
@@ -160,6 +188,9 @@ pub(crate) struct Figures {
     pub(crate) latency: Latency,
     /// The processes watched; the load generator itself is the last one.
     pub(crate) processes: Vec<Spent>,
+    /// What etcd counted for an operation, if it was asked.
+    #[serde(default)]
+    pub(crate) etcd_per_op: Option<Counts>,
 }
 
 impl Figures {
@@ -226,6 +257,7 @@ mod tests {
             ops_per_second: 20.0,
             latency: Latency::default(),
             processes: vec![spent("etcd"), spent("zkshim"), spent("zkbench")],
+            etcd_per_op: None,
         };
         assert_eq!(figures.servers_cpu_us_per_op(), Some(4.0));
         figures.processes.drain(..2);

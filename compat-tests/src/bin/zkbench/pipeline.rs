@@ -188,6 +188,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::measure::Watched;
 
     /// A server that starts a session and answers every request with this reply, header included.
     async fn serve(listener: TcpListener, reply: impl Fn(i32) -> BytesMut) -> Result<()> {
@@ -233,7 +234,8 @@ mod tests {
                 outstanding: VecDeque::new(),
                 tally: Tally::new(),
             };
-            let meter = Meter::start(Duration::ZERO, Duration::from_secs(1), &[]);
+            let watched = Watched::default();
+            let meter = Meter::start(Duration::ZERO, Duration::from_secs(1), &watched);
             worker.run(meter.window).await
         };
         tokio::select! {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::comparison::{
     Case, Comparison, Figure, Rounds, cpu, main_servers, median, ops, p50, p99, ratio,
 };
+use crate::costs;
 use crate::plots::Plot;
 use crate::processes::Process;
 
@@ -57,6 +58,7 @@ pub(crate) fn page(parts: &Page<'_>) -> Result<String> {
     for pair in parts.pairs {
         page.push_str(&beside(comparisons, pair));
     }
+    page.push_str(&costs_of_etcd(comparisons));
     let mut workload = "";
     for comparison in comparisons {
         if workload != comparison.case.workload {
@@ -118,6 +120,43 @@ fn beside(comparisons: &[Comparison<'_>], Pair(ours, theirs): &Pair) -> String {
         "\n## Ratios: {ours} to {theirs}\n\n\
          | workload | load | ops/s | p50 | p99 | CPU |\n|---|---|---:|---:|---:|---:|\n{rows}"
     )
+}
+
+/// What etcd counted for an operation, for all who have one.
+fn costs_of_etcd(comparisons: &[Comparison<'_>]) -> String {
+    let mut rows = String::new();
+    for comparison in comparisons {
+        for (server, rounds) in &comparison.servers {
+            let cell = |name: &str| {
+                let counts = rounds.values().filter_map(|figures| figures.etcd_per_op.as_ref());
+                median(counts.filter_map(|counts| counts.get(name).copied()).collect())
+            };
+            let cells: Option<Vec<f64>> = costs::names().map(cell).collect();
+            let Some(cells) = cells else { continue };
+            let cells: String = cells.iter().map(|value| format!(" {} |", short(*value))).collect();
+            let case = &comparison.case;
+            rows.push_str(&format!("| {} | {} | {server} |{cells}\n", case.workload, case.load()));
+        }
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    let heads: String = costs::names().map(|name| format!(" {name} |")).collect();
+    let lines = "---:|".repeat(costs::names().count());
+    format!(
+        "\n## What an operation costs etcd\n\n\
+         | workload | load | server |{heads}\n|---|---|---|{lines}\n{rows}"
+    )
+}
+
+/// Three digits that matter.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        large if large >= 100.0 => format!("{value:.0}"),
+        medium if medium >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
 }
 
 const TABLE_HEAD: &str = "\
@@ -194,6 +233,7 @@ mod tests {
                 ops_per_second,
                 latency,
                 processes: cpu.iter().map(spent).collect(),
+                etcd_per_op: None,
             },
         }
     }
@@ -238,6 +278,16 @@ mod tests {
         assert_eq!(parse(&format!("{line}\n\n")).expect("our own line"), [result]);
         let told = parse("{}").expect_err("no measurement").to_string();
         assert_eq!(told, "line 1 of the results");
+    }
+
+    #[test]
+    fn what_etcd_counted_is_shown_for_an_operation() {
+        let mut result = measured("ZooKeeper", 1, 1.0, &[]);
+        let counts = costs::names().map(|name| (name.to_owned(), 0.125)).collect();
+        result.figures.etcd_per_op = Some(counts);
+        let page = made("", &[result, measured("x", 1, 1.0, &[])], &[]).expect("complete results");
+        assert!(page.contains("| set | 8 × 4 | ZooKeeper | 0.1250 | 0.1250 |"), "{page}");
+        assert!(!page.contains("| set | 8 × 4 | x |"), "{page}");
     }
 
     #[test]

@@ -66,6 +66,7 @@ mod tests {
                 ops_per_second: 10.0,
                 latency: Latency::default(),
                 processes: vec![spent("etcd", 30.0), spent("zkshim", 8.5), spent("zkbench", 5.0)],
+                etcd_per_op: None,
             },
         });
         assert!(row.ends_with("etcd 30.0 (2)  zkshim 8.5 (2)  = 38.5  zkbench 5.0 (2)\n"), "{row}");

@@ -9,8 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::connection::Connection;
 use crate::frames::Op;
-use crate::measure::{Figures, Meter, Tally};
-use crate::processes::Process;
+use crate::measure::{Figures, Meter, Tally, Watched};
 use crate::{bare_etcd, idle, lock, pipeline, session, watch, znodes};
 
 /// What to do to the server.
@@ -82,8 +81,8 @@ pub(crate) struct Plan {
     pub(crate) warm_up: Duration,
     /// How long to count.
     pub(crate) duration: Duration,
-    /// Whose processor time to read.
-    pub(crate) processes: Vec<Process>,
+    /// Whom to ask what it cost.
+    pub(crate) watched: Watched,
 }
 
 impl Plan {
@@ -143,7 +142,7 @@ impl Plan {
 
     /// Opens the window.
     pub(crate) fn start(&self) -> Meter {
-        Meter::start(self.warm_up, self.duration, &self.processes)
+        Meter::start(self.warm_up, self.duration, &self.watched)
     }
 }
 

@@ -68,14 +68,21 @@ pub(crate) fn tell(history: &mut History, pair: &Pair, told: Answer, header: i64
     }
 }
 
+/// Whether somebody was told that his write has this zxid: of one whose answer was lost it may
+/// be that nobody knows.
+pub(crate) fn is_told(all: &[Pair], zxid: i64) -> bool {
+    all.iter().any(|pair| pair.request.is_write() && pair.answer.is_ok() && pair.zxid == zxid)
+}
+
 /// Events that are followed by an answer that shows as much, on the same connection.
 pub(crate) fn events(history: &History) -> Vec<(usize, usize, usize)> {
     let mut events = Vec::new();
+    let all = pairs(history);
     for (number, log) in history.logs.iter().enumerate() {
         for (index, entry) in log.entries.iter().enumerate() {
             let What::Event { zxid: event, path, .. } = &entry.what else { continue };
             // What is certain is that registers and names change; others may be ephemeral.
-            if *event < 0 || !is_register(path) {
+            if *event < 0 || !is_register(path) || !is_told(&all, *event) {
                 continue;
             }
             let follows = log.entries[index + 1..]

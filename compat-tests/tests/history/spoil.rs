@@ -7,7 +7,7 @@ use compat_tests::conformance::wire::code;
 use compat_tests::differential::chance::Chance;
 use compat_tests::history::record::{Answer, Entry, History, Request, What};
 
-use crate::places::{Pair, is_register, pairs, pick, some_event, tell};
+use crate::places::{Pair, is_register, is_told, pairs, pick, some_event, tell};
 
 /// One kind of damage.
 pub(crate) struct Damage {
@@ -33,7 +33,7 @@ pub(crate) const DAMAGES: &[Damage] = &[
     damage("two reads change places", &["reads", "Stat", "linearizability"], swap_two_reads),
     damage("a read after a sync is stale", &["linearizability"], read_stale),
     damage("a read is older than its header", &["reads"], read_old),
-    damage("a read goes back", &["order of zxids"], fall_back),
+    damage("a read goes back", &["order of zxids", "reads"], fall_back),
     damage("a read makes up data", &["Stat"], garble),
     damage("answers change places", &["Stat", "linearizability"], swap_answers),
     damage("a failure is made up", &["linearizability"], invent_a_failure),
@@ -104,8 +104,13 @@ fn swap_two_reads(history: &mut History, chance: &mut Chance) -> Option<()> {
     let (all, pair) = pick(history, chance, |pair| shown(pair).is_some())?;
     let (path, mzxid) = shown(&pair)?;
     let other = all.iter().find(|other| {
-        shown(other).is_some_and(|(same, differs)| same == path && differs != mzxid)
+        shown(other).is_some_and(|(same, differs)| {
+            same == path && differs != mzxid && is_told(&all, differs)
+        })
     })?;
+    if !is_told(&all, mzxid) {
+        return None;
+    }
     tell(history, &pair, other.answer.clone(), pair.zxid);
     tell(history, other, pair.answer.clone(), other.zxid);
     Some(())
@@ -137,7 +142,8 @@ fn read_stale(history: &mut History, chance: &mut Chance) -> Option<()> {
 
 fn read_old(history: &mut History, chance: &mut Chance) -> Option<()> {
     let (all, pair) = pick(history, chance, |pair| shown(pair).is_some())?;
-    let stale = older(&all, &pair)?;
+    let stale =
+        older(&all, &pair).filter(|_| shown(&pair).is_some_and(|(_, at)| is_told(&all, at)))?;
     tell(history, &pair, stale, pair.zxid);
     Some(())
 }
@@ -149,10 +155,11 @@ fn fall_back(history: &mut History, chance: &mut Chance) -> Option<()> {
 }
 
 fn garble(history: &mut History, chance: &mut Chance) -> Option<()> {
-    let (_, pair) = pick(history, chance, |pair| {
-        shown(pair).is_some() && !matches!(&pair.answer, Answer::Data(data, _) if data == "new")
-    })?;
+    let (all, pair) = pick(history, chance, |pair| shown(pair).is_some())?;
     let Answer::Data(_, stat) = pair.answer else { return None };
+    if !is_told(&all, stat.mzxid) {
+        return None;
+    }
     tell(history, &pair, Answer::Data("nobody wrote this".to_owned(), stat), pair.zxid);
     Some(())
 }
@@ -222,6 +229,9 @@ fn halve_a_multi(history: &mut History, chance: &mut Chance) -> Option<()> {
     };
     let (all, pair) = pick(history, chance, |pair| second(pair).is_some())?;
     let (path, mzxid) = second(&pair)?;
+    if !is_told(&all, mzxid) {
+        return None;
+    }
     let before = all.iter().find(|other| {
         second(other).is_some_and(|(same, earlier)| same == path && earlier < mzxid)
     })?;
@@ -355,26 +365,38 @@ fn expire_early(history: &mut History, chance: &mut Chance) -> Option<()> {
     Some(())
 }
 
-/// One that its own session reads is said to be gone, and the session goes on.
+/// One that is read is said to be gone, and its session goes on.
 fn lose_an_ephemeral(history: &mut History, chance: &mut Chance) -> Option<()> {
-    let (_, pair) = pick(history, chance, |pair| match (&pair.request, &pair.answer) {
-        (Request::Get { .. }, Answer::Data(_, stat))
-        | (Request::Exists { .. }, Answer::Stat(stat)) => pair.is_synced && stat.owner != 0,
-        _ => false,
-    })?;
-    let stat = match &pair.answer {
-        Answer::Data(_, stat) | Answer::Stat(stat) => *stat,
-        _ => return None,
+    let owner = |pair: &Pair| match (&pair.request, &pair.answer) {
+        (Request::Get { path, .. }, Answer::Data(_, stat))
+        | (Request::Exists { path, .. }, Answer::Stat(stat)) => {
+            (pair.is_synced && stat.owner != 0).then(|| (path.clone(), stat.owner))
+        }
+        _ => None,
     };
-    // Only while its session is sure to live: it is this client's own.
-    let own =
-        history.logs[pair.log].entries[..pair.sent].iter().rev().find_map(|entry| {
-            match entry.what {
-                What::Opened { session, .. } => Some(session),
-                _ => None,
-            }
-        });
-    if own != Some(stat.owner) {
+    let (all, pair) = pick(history, chance, |pair| owner(pair).is_some())?;
+    let (path, owner) = owner(&pair)?;
+    let at = |pair: &Pair, index: usize| history.logs[pair.log].entries[index].at;
+    let (from, until) = (at(&pair, pair.sent - 1), at(&pair, pair.answered));
+    let ends = |what: &What| match what {
+        What::Abandoned | What::Refused => true,
+        What::Sent { request, .. } => *request == Request::Close,
+        _ => false,
+    };
+    let is_alive = history.logs.iter().any(|log| {
+        let is_owner =
+            |entry: &Entry| matches!(entry.what, What::Opened { session, .. } if session == owner);
+        let life = log.entries.iter().skip_while(|entry| !is_owner(entry));
+        let end = life.clone().find(|entry| ends(&entry.what));
+        life.count() > 0 && end.is_none_or(|entry| entry.at > until)
+    });
+    // Nobody may be about to delete it.
+    let is_deleted = all.iter().any(|other| {
+        matches!(&other.request, Request::Delete { path: same, .. } if *same == path)
+            && at(other, other.sent) < until
+            && at(other, other.answered) > from
+    });
+    if !is_alive || is_deleted {
         return None;
     }
     tell(history, &pair, Answer::Error(code::NO_NODE), pair.zxid);

@@ -63,6 +63,10 @@ fn check_writes_of_sessions(facts: &Facts<'_>, violations: &mut Vec<String>) {
 
 /// What begins when a write is over comes after it: writes have higher zxids, and what is proved
 /// or synced has seen it.
+///
+/// A ZooKeeper ensemble does not always keep to this: its leader takes a sync of a client of its
+/// own for a read (the `matchSyncs` of `LeaderZooKeeperServer`'s `CommitProcessor` is false), and
+/// may answer it before it has applied what a follower has answered already. zkshim does.
 pub(crate) fn check_real_time(facts: &Facts<'_>, violations: &mut Vec<String>) {
     let mut over: Vec<(u64, i64)> = facts
         .operations

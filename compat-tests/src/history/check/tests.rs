@@ -255,6 +255,22 @@ fn a_znode_whose_name_was_not_told_may_be_listed_until_it_is_deleted() {
 }
 
 #[test]
+fn an_ephemeral_whose_name_was_not_told_may_go_after_it_was_read() {
+    let mut one = Script::new(7);
+    let (path, data) = ("/s/n-".to_owned(), "a".to_owned());
+    one.sends(10, Request::Create { path, data, mode: Mode::EphemeralSequential });
+    one.cut(20);
+    let mut two = Script::new(8);
+    let path = || "/s/n-0000000000".to_owned();
+    let born = Answer::Stat(Stat { owner: 7, ..stat(0, 1) });
+    two.asks(40, Request::Exists { path: path(), watch: true }, 50, 1, born);
+    two.note(5000, What::Event { kind: event::DELETED, path: path(), zxid: 2 });
+    let list = Request::Children { path: "/s".to_owned(), watch: false };
+    two.asks(5100, list, 5200, 2, Answer::Children(Vec::new(), Stat::default()));
+    assert_eq!(broken(vec![one, two]), [""; 0]);
+}
+
+#[test]
 fn a_lock_with_two_holders_is_noticed() {
     let holder = |session, from, until| {
         let mut one = Script::new(session);

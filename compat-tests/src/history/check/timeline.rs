@@ -103,6 +103,9 @@ impl<'a> Timeline<'a> {
     }
 
     fn told(&mut self, path: &'a str, stat: &Stat) {
+        if stat.owner != 0 {
+            self.doubt(path);
+        }
         self.add(path, stat.czxid, Change::Created);
         if stat.mzxid != stat.czxid {
             self.add(path, stat.mzxid, Change::Set);

@@ -56,6 +56,18 @@ fn operations_that_overlap_may_have_either_order() {
 }
 
 #[test]
+fn a_write_that_changes_nothing_has_its_place_too() {
+    assert!(is_linear(&[call(Op::Write(0), 0, 1)]));
+    // It may still undo another that is under way.
+    assert!(is_linear(&[
+        call(Op::Write(0), 0, 10),
+        call(Op::Write(1), 0, 10),
+        call(Op::Read(1), 1, 2),
+        call(Op::Read(0), 3, 4),
+    ]));
+}
+
+#[test]
 fn a_stale_read_is_noticed() {
     let calls = [call(Op::Write(1), 0, 1), call(Op::Read(0), 2, 3)];
     assert_eq!(check(0, &calls, apply), Err(Fault::Unexplained(1, vec![1])));

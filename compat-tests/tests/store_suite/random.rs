@@ -191,6 +191,7 @@ impl Pair {
                 Compare::CreateRevision(key, self.revision_in_etcd(revision))
             }
             Compare::Lease(key, lease) => Compare::Lease(key, self.lease_in_etcd(lease)),
+            Compare::Value(key, value) => Compare::Value(key, value),
         };
         let op = |op| match op {
             Op::Put { key, value, lease } => {
@@ -230,6 +231,11 @@ impl Chance {
 
     fn key(&mut self) -> Key {
         Key::from(format!("k{}", self.below(12)))
+    }
+
+    /// One of few, the empty one among them, so that a compare may find it.
+    fn value(&mut self) -> Bytes {
+        Bytes::from("v".repeat(self.below(4)))
     }
 
     /// A txn that is small, or now and then just at or beyond a limit.
@@ -272,9 +278,10 @@ impl Chance {
     fn compare(&mut self, revision: Revision, leases: LeaseId) -> Compare {
         let key = self.key();
         let near = [Revision::NEVER, Revision(revision.0 - self.below(12) as i64)][self.below(2)];
-        match self.below(3) {
+        match self.below(4) {
             0 => Compare::ModRevision(key, near),
             1 => Compare::CreateRevision(key, near),
+            2 => Compare::Value(key, self.value()),
             _ => Compare::Lease(key, self.lease(leases)),
         }
     }
@@ -291,11 +298,7 @@ impl Chance {
     fn op(&mut self, revision: Revision, leases: LeaseId, depth: usize) -> Op {
         match self.below(if depth > 0 { 4 } else { 3 }) {
             0 => Op::Delete(self.key()),
-            1 | 2 => Op::Put {
-                key: self.key(),
-                value: Bytes::from(format!("{}", self.below(1000))),
-                lease: self.lease(leases),
-            },
+            1 | 2 => Op::Put { key: self.key(), value: self.value(), lease: self.lease(leases) },
             _ => Op::Txn(self.small_txn(revision, leases, depth - 1)),
         }
     }

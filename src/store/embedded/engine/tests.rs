@@ -240,9 +240,10 @@ fn operation() -> impl Strategy<Value = Op> {
 
 fn compare() -> impl Strategy<Value = Compare> {
     let name = prop_oneof![Just("a"), Just("b"), Just("c"), Just("d")];
-    (name, 0..3, 0..12i64).prop_map(|(name, kind, number)| match kind {
+    (name, 0..4, 0..12i64).prop_map(|(name, kind, number)| match kind {
         0 => Compare::ModRevision(key(name), Revision(number)),
         1 => Compare::CreateRevision(key(name), Revision(number)),
+        2 => Compare::Value(key(name), key(if number % 2 == 0 { "value" } else { "" })),
         _ => Compare::Lease(key(name), LeaseId(number % 4)),
     })
 }

@@ -117,6 +117,7 @@ transcripts! {
     a_shim_that_never_got_a_session_does_not_end_it,
     a_short_session_costs_the_store_nothing,
     a_stat_in_a_multi_has_what_another_shim_did,
+    a_ttl_node_that_is_set_while_its_end_waits_stays,
     a_txn_that_is_lost_is_fenced_off_and_sent_again,
     a_write_on_the_old_connection_fails_when_the_session_has_moved,
     a_zxid_never_falls,

@@ -8,6 +8,9 @@ use zkshim::keeper::request::{
 };
 use zkshim::keeper::zxid::Zxid;
 
+/// `CreateMode.PERSISTENT_WITH_TTL`.
+const TTL: i32 = 5;
+
 /// The words of one request. `name=value` words may stand anywhere behind the first.
 struct Words<'a> {
     plain: Vec<&'a str>,
@@ -85,7 +88,10 @@ pub(crate) fn operation(text: &str) -> Operation {
 
 fn create(words: &Words<'_>) -> Create {
     let flags = i32::from(words.has("ephemeral")) + 2 * i32::from(words.has("sequential"));
-    let opcode = if words.has("container") {
+    let ttl_ms = words.named("ttl").map(|ttl| ttl.parse().expect("milliseconds"));
+    let opcode = if ttl_ms.is_some() {
+        CreateOpcode::CreateTtl
+    } else if words.has("container") {
         CreateOpcode::CreateContainer
     } else if words.has("stat") {
         CreateOpcode::Create2
@@ -97,8 +103,8 @@ fn create(words: &Words<'_>) -> Create {
         path: words.path(),
         data: Some(data(words.named("data"))),
         acl: Some(acl(words.named("acl").unwrap_or("world:cdrwa"))),
-        flags,
-        ttl_ms: -1,
+        flags: if ttl_ms.is_some() { TTL } else { flags },
+        ttl_ms: ttl_ms.unwrap_or(-1),
     }
 }
 

@@ -135,7 +135,7 @@ impl World {
             seed: [seed; 32],
             sole: false,
             writes_worth_a_batch: 64,
-            ttl_nodes: false,
+            ttl_nodes: true,
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,

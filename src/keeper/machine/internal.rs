@@ -2,9 +2,10 @@
 //! without a trace, sessions whose end a lease must bring.
 
 use crate::keeper::machine::{Internal, Keeper};
+use crate::keeper::planner::change::has_expired;
 use crate::keeper::replica::Applied;
 use crate::keeper::request::SessionId;
-use crate::keeper::tree::{Kind, Path, Record};
+use crate::keeper::tree::Path;
 use crate::keeper::zxid::Revision;
 use rand_chacha::rand_core::RngCore;
 use std::time::Duration;
@@ -91,7 +92,7 @@ impl Keeper {
         self.internal_later.iter().map(|(due, _)| *due).min()
     }
 
-    /// Look through the containers and TTL nodes. Source: `ContainerManager.getCandidates`.
+    /// Look through the containers and TTL nodes.
     pub(super) fn check_nodes(&mut self) {
         let unix_ms = self.now.unix_ms;
         let may_go = |path: &&Path| {
@@ -134,16 +135,5 @@ impl Keeper {
                 self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
             }
         }
-    }
-}
-
-fn has_expired(record: &Record, unix_ms: i64) -> bool {
-    if record.children > 0 {
-        return false;
-    }
-    match record.kind {
-        Kind::Container => record.creates > 0,
-        Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime) > ttl_ms,
-        Kind::Persistent | Kind::Ephemeral(_) => false,
     }
 }

@@ -66,11 +66,11 @@ impl Planner<'_, '_> {
 
     /// A container that has lost its last child, or a TTL node whose time is up. Source:
     /// `PrepRequestProcessor`, `OpCode.deleteContainer`; nobody's permission is asked. `false` if
-    /// it may not go any more.
+    /// it may not go any more: it may have been written while this waited for its turn.
     pub fn plan_expire_node(&mut self, path: &Path) -> bool {
         let Some(record) = self.overlay.find(path) else { return false };
         let keys = record.keys;
-        if record.children != 0 || !matches!(record.kind, Kind::Container | Kind::Ttl(_)) {
+        if !has_expired(record, self.writer.unix_ms) {
             return false;
         }
         self.guard(Slot::Node(path.clone()), Test::Unchanged(keys.node));
@@ -183,6 +183,18 @@ impl Planner<'_, '_> {
             return Err(ErrorCode::NoAuth);
         }
         Ok((path, record))
+    }
+}
+
+/// Whether a znode may go by itself. Source: `ContainerManager.getCandidates`.
+pub fn has_expired(record: &Record, unix_ms: i64) -> bool {
+    if record.children > 0 {
+        return false;
+    }
+    match record.kind {
+        Kind::Container => record.creates > 0,
+        Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime) > ttl_ms,
+        Kind::Persistent | Kind::Ephemeral(_) => false,
     }
 }
 

@@ -1,18 +1,22 @@
 //! A client as the Java client is: it keeps its session and its watches across connections, pings,
 //! gives a silent connection up, and goes on elsewhere.
 
-use crate::checks::Sent;
+use crate::checks::{AUTH_XID, Answered, Sent};
+use crate::queue::Place;
 use crate::random::Source;
 use crate::world::{Event, Start, Wire, World, millis};
 use bytes::Bytes;
 use jute::Text;
 use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
+use zkshim::keeper::acl::{self, Identity};
+use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::request::{
-    self, Body, Connect, Connected, ConnectionId, EventKind, Operation, Outgoing, Reply, Request,
-    SessionId, SetWatches, Xid,
+    self, Auth, Body, Connect, Connected, ConnectionId, EventKind, Operation, Outgoing, Reply,
+    Request, SessionId, SetWatches, Xid,
 };
-use zkshim::keeper::zxid::Zxid;
+use zkshim::keeper::zxid::{Revision, Zxid};
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +63,18 @@ pub(crate) struct Client {
     pub(crate) closing: bool,
     pub(crate) lock: LockState,
     pub(crate) lock_next: Duration,
+    pub(crate) place: Place,
     /// Turns of work that it had.
     pub(crate) turns: u64,
     watches: Watches,
+    /// What it has told of itself in this session, and again on each connection.
+    auths: Vec<Auth>,
+    /// Who it is on its present connection.
+    identities: Vec<Identity>,
 }
+
+/// Where all clients are.
+pub(crate) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The watches that a client believes to have (`ZKWatchManager`).
 #[derive(Debug, Default)]
@@ -95,8 +107,11 @@ impl Client {
             closing: false,
             lock: LockState::Idle,
             lock_next: Duration::ZERO,
+            place: Place::default(),
             turns: 0,
             watches: Watches::default(),
+            auths: Vec::new(),
+            identities: Vec::new(),
         }
     }
 
@@ -157,11 +172,13 @@ impl World {
             password: client.password.clone(),
         };
         client.link = Link::Opening(connection, self.now);
+        client.identities = vec![acl::ip_identity(PEER)];
         client.under_way.clear();
         client.pings.clear();
         let start = self.start_of(shim);
         self.note(|_| format!("client {index} goes to shim {shim}: {connection:?} {connect:?}"));
         let at = self.now + self.network_delay(index);
+        let client_identities = self.clients[index].identities.clone();
         let wire = Wire {
             client: index,
             start,
@@ -169,12 +186,15 @@ impl World {
             session: connect.session,
             open_at_client: true,
             open_at_shim: false,
+            identities: client_identities,
             last_to_shim: at,
             last_to_client: self.now,
         };
         self.wires.insert(connection, wire);
         let uncertain = self.shims[shim].uncertain;
         self.checks.opened(connection, index, uncertain);
+        let who = self.clients[index].identities.as_slice().into();
+        self.checks.identified(connection, Revision::NEVER, who);
         self.schedule(at, Event::Input(start, crate::shim::Input::Connect(connection, connect)));
     }
 
@@ -222,6 +242,7 @@ impl World {
             self.forget_session(index);
         }
         self.lock_disturbed(index);
+        self.queue_disturbed(index);
     }
 
     /// Requests leave together.
@@ -234,10 +255,13 @@ impl World {
         for (xid, operation) in asked {
             let client = &mut self.clients[index];
             client.sent_at = self.now;
-            let ping = operation == Operation::Ping;
-            let queue = if ping { &mut client.pings } else { &mut client.under_way };
-            queue.push_back(self.now);
-            let sent = Sent { xid, operation: operation.clone(), revision };
+            match &operation {
+                Operation::Ping => client.pings.push_back(self.now),
+                Operation::Auth(auth) => identify(&mut client.identities, auth),
+                _ => client.under_way.push_back(self.now),
+            }
+            let identities = client.identities.as_slice().into();
+            let sent = Sent { xid, operation: operation.clone(), revision, identities };
             self.checks.sent(connection, sent);
             requests.push(Request { xid, operation });
         }
@@ -267,6 +291,9 @@ impl World {
                 client.password = password;
                 client.timeout = Duration::from_millis(timeout_ms.unsigned_abs().into());
                 client.sent_at = self.now;
+                let auths = client.auths.iter().cloned().map(Operation::Auth);
+                let auths: Vec<_> = auths.map(|auth| (AUTH_XID, auth)).collect();
+                self.ask(index, auths);
                 self.set_watches(index);
             }
             Outgoing::Event(event) => {
@@ -274,27 +301,32 @@ impl World {
                 self.judge(checked);
                 self.clients[index].watches.fired(&event);
                 self.lock_event(index, &event);
+                self.queue_event(index, &event);
             }
             Outgoing::Reply(reply) => self.replied(index, connection, &reply),
         }
     }
 
     fn replied(&mut self, index: usize, connection: ConnectionId, reply: &Reply) {
-        let sent = match self.checks.reply(connection, reply) {
-            Ok(sent) => sent,
+        let answered = match self.checks.reply(connection, reply) {
+            Ok(answered) => answered,
             Err(violation) => {
                 self.judge(Err(format!("{connection:?} of client {index}: {violation}")));
                 return;
             }
         };
         let client = &mut self.clients[index];
-        let queue = if sent.is_some() { &mut client.under_way } else { &mut client.pings };
-        let Some(sent_at) = queue.pop_front() else { return };
+        let sent_at = match answered {
+            Answered::Request(_) => client.under_way.pop_front(),
+            Answered::Ping => client.pings.pop_front(),
+            // No sign of life of the session.
+            Answered::Auth => None,
+        };
+        let Some(sent_at) = sent_at else { return };
         let alive_until = sent_at + client.timeout;
-        if client.lock == LockState::Held {
-            self.checks.locks.extended(crate::lock::LOCK, index, alive_until);
-        }
-        let Some(sent) = sent else { return };
+        let extended = self.checks.locks.extended(index, alive_until);
+        self.judge(extended);
+        let Answered::Request(sent) = answered else { return };
         let client = &mut self.clients[index];
         if reply.zxid > Zxid(0) {
             client.last_zxid = reply.zxid;
@@ -307,6 +339,7 @@ impl World {
             return;
         }
         self.lock_replied(index, &sent, reply, alive_until);
+        self.queue_replied(index, &sent, reply, alive_until);
     }
 
     /// What it had is gone; the next session starts afresh.
@@ -316,9 +349,17 @@ impl World {
         client.password = Bytes::from_static(&[0; 16]);
         client.last_zxid = Zxid(0);
         client.watches = Watches::default();
+        client.auths.clear();
         client.closing = false;
         self.checks.afresh(index);
         self.lock_lost(index);
+        self.queue_lost(index);
+    }
+
+    /// A client says who it is, once more or for the first time.
+    pub(crate) fn introduce(&mut self, index: usize, auth: Auth) {
+        self.clients[index].auths.push(auth.clone());
+        self.ask(index, vec![(AUTH_XID, Operation::Auth(auth))]);
     }
 
     fn set_watches(&mut self, index: usize) {
@@ -338,6 +379,12 @@ impl World {
             self.ask(index, vec![(Xid(-8), Operation::SetWatches(set))]);
         }
     }
+}
+
+/// What an auth packet adds.
+pub(crate) fn identify(identities: &mut Vec<Identity>, auth: &Auth) {
+    let (scheme, auth) = (auth.scheme.as_deref(), auth.auth.as_deref());
+    acl::authenticate(scheme, auth, None, identities).expect("the packet is a good one");
 }
 
 impl Watches {
@@ -366,18 +413,34 @@ impl Watches {
             Operation::Exists(read) if read.watch && ok => {
                 self.data.insert(path(&read.path));
             }
-            Operation::Exists(read) if read.watch => {
+            Operation::Exists(read) if read.watch && reply.outcome == Err(ErrorCode::NoNode) => {
                 self.exist.insert(path(&read.path));
             }
             Operation::GetData(read) if read.watch && ok => {
                 self.data.insert(path(&read.path));
             }
-            Operation::GetChildren2(read) if read.watch && ok => {
+            Operation::GetChildren(read) | Operation::GetChildren2(read) if read.watch && ok => {
                 self.child.insert(path(&read.path));
             }
             Operation::AddWatch(add) if matches!(reply.outcome, Ok(Body::Watched)) => {
                 let kind = if add.mode == 1 { &mut self.recursive } else { &mut self.persistent };
                 kind.insert(path(&add.path));
+            }
+            Operation::RemoveWatches(selection) if ok => {
+                let path = path(&selection.path);
+                let any = selection.kind == 3;
+                let tables = [
+                    (2, &mut self.data),
+                    (2, &mut self.exist),
+                    (1, &mut self.child),
+                    (4, &mut self.persistent),
+                    (5, &mut self.recursive),
+                ];
+                for (kind, paths) in tables {
+                    if any || kind == selection.kind {
+                        paths.remove(&path);
+                    }
+                }
             }
             _ => {}
         }

@@ -70,8 +70,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    pub(crate) fn new() -> Self {
-        let engine = Engine::new(Limits::default(), 7);
+    pub(crate) fn new(txn_ops_max: usize) -> Self {
+        let engine = Engine::new(Limits { txn_ops_max, ..Limits::default() }, 7);
         let seen = engine.revision();
         Self { engine, leases: BTreeSet::new(), out_until: None, embedded: false, seen }
     }
@@ -125,6 +125,16 @@ impl Etcd {
         let now_there = self.engine.revision();
         self.engine.compact(now_there);
         self.recover(now);
+    }
+
+    /// Something ends a lease that no session is on, for whatever reason.
+    pub(crate) fn end_some_lease(&mut self, random: &mut Random, taken: &BTreeSet<LeaseId>) {
+        let free: Vec<LeaseId> = self.leases.difference(taken).copied().collect();
+        if !free.is_empty() {
+            let lease = random.pick(&free);
+            self.engine.revoke(lease);
+            self.leases.remove(&lease);
+        }
     }
 
     pub(crate) fn leases(&self) -> usize {

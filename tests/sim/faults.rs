@@ -6,6 +6,7 @@ use crate::random::{Random, Source};
 use crate::script::Decision;
 use crate::world::{Event, Start, World};
 use std::time::Duration;
+use zkshim::keeper::keyspace::Slot;
 use zkshim::keeper::request::ConnectionId;
 use zkshim::keeper::txn::{Op, Txn};
 use zkshim::keeper::zxid::Revision;
@@ -15,7 +16,8 @@ use zkshim::keeper::zxid::Revision;
 pub(crate) enum Fault {
     Paused(Start),
     Dead(usize),
-    Unlinked(Start),
+    /// What it missed may be forgotten by then.
+    Unlinked(Start, bool),
     Out,
 }
 
@@ -37,15 +39,40 @@ impl World {
         let random = &mut random;
         let shim = random.below(self.shims.len());
         match random.below(100) {
-            0..18 => self.pause(shim, random),
-            18..32 => self.kill(shim, random),
-            32..46 if !self.plan.sole => self.unlink(shim, random),
-            46..55 if !self.plan.sole => self.go_out(random),
-            55..63 => self.compact(random),
-            63..72 if !self.plan.sole => self.slow_down(shim, random),
-            72..90 => self.cut_some_wire(random),
+            0..17 => self.pause(shim, random),
+            17..30 => self.kill(shim, random),
+            30..40 if !self.plan.sole => self.unlink(shim, false, random),
+            40..46 if !self.plan.sole => self.unlink(shim, true, random),
+            46..54 if !self.plan.sole => self.go_out(random),
+            54..60 => self.compact(random),
+            60..69 if !self.plan.sole => self.slow_down(shim, random),
+            69..72 if !self.plan.sole => self.end_some_lease(random),
+            72..75 => self.set_clock(shim, random),
+            75..90 => self.cut_some_wire(random),
             _ => self.silence_some_client(random),
         }
+    }
+
+    /// A wall clock jumps.
+    fn set_clock(&mut self, shim: usize, random: &mut Random) {
+        let long = self.plan.skew_ms;
+        if long > 0 {
+            let skew_ms = random.below(2 * long as usize) as i64 - long;
+            self.note(|_| format!("the clock of shim {shim} is {skew_ms} ms ahead now"));
+            self.shims[shim].skew_ms = skew_ms;
+            self.checks.clock_is_ahead(skew_ms);
+        }
+    }
+
+    /// A lease is gone that a shim keeps for the next session, or for itself.
+    fn end_some_lease(&mut self, random: &mut Random) {
+        let sessions = self.checks.model.entries().filter_map(|entry| {
+            let session = matches!(Slot::parse(&entry.key), Some(Slot::Session(_)));
+            session.then_some(entry.lease)
+        });
+        let taken = sessions.collect();
+        self.etcd.end_some_lease(random, &taken);
+        self.etcd_moved();
     }
 
     fn pause(&mut self, shim: usize, random: &mut Random) {
@@ -87,7 +114,8 @@ impl World {
         (wire.start == self.start_of(shim) && wire.open_at_client).then_some(connection)
     }
 
-    fn unlink(&mut self, shim: usize, random: &mut Random) {
+    /// `forget`: what it misses is compacted meanwhile.
+    fn unlink(&mut self, shim: usize, forget: bool, random: &mut Random) {
         if self.shims[shim].keeper.is_none() || !self.shims[shim].linked {
             return;
         }
@@ -95,7 +123,7 @@ impl World {
         self.note(|_| format!("shim {shim} loses etcd for {time:?}"));
         self.shims[shim].linked = false;
         let start = self.start_of(shim);
-        self.schedule(self.now + time, Event::Mend(Fault::Unlinked(start)));
+        self.schedule(self.now + time, Event::Mend(Fault::Unlinked(start, forget)));
     }
 
     /// For a while nothing that a shim sends to etcd arrives in time, though it arrives; and its
@@ -165,12 +193,16 @@ impl World {
                     self.start(shim);
                 }
             }
-            Fault::Unlinked(start) => {
+            Fault::Unlinked(start, forget) => {
                 let there = &mut self.shims[start.shim];
                 if there.number == start.number && !there.linked {
                     there.linked = true;
                     there.steady_since = self.now;
                     self.note(|_| format!("shim {} has etcd again", start.shim));
+                    if forget {
+                        let last = self.revision();
+                        self.etcd.engine.compact(last);
+                    }
                     self.resume_stream(start.shim, false);
                 }
             }
@@ -195,7 +227,7 @@ impl World {
         for shim in 0..self.shims.len() {
             self.mend(Fault::Dead(shim));
             let start = self.start_of(shim);
-            self.mend(Fault::Unlinked(start));
+            self.mend(Fault::Unlinked(start, false));
             self.mend(Fault::Paused(start));
         }
         for client in &mut self.clients {
@@ -224,7 +256,7 @@ impl World {
                 if let Some(path) = ephemeral {
                     let owner = model.stat(&path, last).map_or(0, |stat| stat.ephemeral_owner);
                     let session = zkshim::keeper::request::SessionId(owner);
-                    let gone = zkshim::keeper::keyspace::Slot::Session(session).key();
+                    let gone = Slot::Session(session).key();
                     let txn = Txn { then: vec![Op::Delete(gone)], ..Txn::default() };
                     let _ = self.etcd.engine.commit(&txn);
                 }
@@ -241,7 +273,7 @@ impl World {
         let last = model.last();
         let twice = model.paths(last).into_iter().find_map(|path| {
             let stat = model.stat(&path, last)?;
-            let slot = zkshim::keeper::keyspace::Slot::Node(path.as_str().into());
+            let slot = Slot::Node(path.as_str().into());
             let entry = model.key(&slot, last).filter(|_| stat.version > 0)?;
             let mut value = zkshim::keeper::keyspace::NodeValue::decode(entry.value.clone())?;
             value.version += 1;

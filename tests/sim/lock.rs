@@ -114,7 +114,8 @@ impl World {
             return;
         }
         let hold = self.chance.of(Source::Client(index)).millis(20, 3000);
-        self.checks.locks.taken(LOCK, index, self.now, alive_until);
+        let taken = self.checks.locks.taken(LOCK, index, self.now, alive_until);
+        self.judge(taken);
         self.clients[index].lock = LockState::Held;
         self.clients[index].lock_next = self.now + hold;
     }

@@ -15,6 +15,7 @@ mod lock;
 mod model;
 mod mutants;
 mod plan;
+mod queue;
 mod random;
 mod script;
 mod shim;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use zkshim::keeper::keyspace::{self, Birth, NodeValue, SessionValue, Slot, StepKind};
 use zkshim::keeper::path;
 use zkshim::keeper::request::SessionId;
-use zkshim::keeper::tree::Kind;
+use zkshim::keeper::tree::{self, Kind};
 use zkshim::keeper::txn::{Change, Key, KeyValue, LeaseId, RevisionChanges};
 use zkshim::keeper::zxid::Revision;
 
@@ -35,6 +35,8 @@ struct Version {
 pub(crate) struct Told {
     pub(crate) kind: StepKind,
     pub(crate) path: String,
+    /// The znode's ACL then, if the history says it by itself.
+    pub(crate) acl: Option<Vec<Acl>>,
 }
 
 /// A revision as it happened.
@@ -86,7 +88,8 @@ impl Model {
                 Change::Delete(key) => (key.clone(), None),
             };
             for step in steps_told.get(&key).into_iter().flatten() {
-                told.push(Told { kind: step.kind, path: step.path.to_string() });
+                let acl = step.acl.as_ref().map_or_else(tree::open_acl, |acl| acl.to_vec());
+                told.push(Told { kind: step.kind, path: step.path.to_string(), acl: Some(acl) });
                 if step.kind != StepKind::DataChanged {
                     self.stir(&step.path, revision);
                 }
@@ -95,7 +98,7 @@ impl Model {
             if let (Some(kind), Some(Slot::Node(path))) = (kind, Slot::parse(&key))
                 && !stepped.contains(&*path)
             {
-                told.push(Told { kind, path: path.to_string() });
+                told.push(Told { kind, path: path.to_string(), acl: None });
             }
         }
         let moment = Moment { at, changes: changes.clone(), told: told.clone() };
@@ -189,6 +192,19 @@ impl Model {
     pub(crate) fn acl(&self, path: &str, at: Revision) -> Option<(i32, Arc<[Acl]>)> {
         let entry = self.key(&Slot::Acl(path.into()), at)?;
         keyspace::decode_acl(entry.value.clone())
+    }
+
+    /// The ACL of a znode that exists.
+    pub(crate) fn permissions(&self, path: &str, at: Revision) -> Option<Vec<Acl>> {
+        if !self.exists(path, at) {
+            return None;
+        }
+        let stored = self.acl(path, at).map(|acl| acl.1.to_vec());
+        let mut initial = tree::open_acl();
+        if path == "/zookeeper/config" {
+            initial[0].perms = 1;
+        }
+        Some(stored.unwrap_or(initial))
     }
 
     fn alive(&self, path: &str, at: Revision) -> impl Iterator<Item = &str> {

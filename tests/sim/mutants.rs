@@ -15,13 +15,15 @@ fn trials(breaks: Break) -> impl Iterator<Item = Trial> {
 fn a_failed_run_shrinks_to_what_matters_and_plays_again() {
     let trial = trials(Break::FenceIgnored).find_map(|trial| {
         let failure = play(&trial).0.err()?;
-        Some((trial, failure))
+        // An early one, to be quick.
+        let early = failure.taken.len() < 200 && failure.violation.contains("after the session");
+        early.then_some((trial, failure))
     });
     let (trial, failure) = trial.expect("a seed notices it");
     let all = failure.taken.len();
-    let (smallest, told) = make_smaller(&trial, failure, 400);
+    let (smallest, told) = make_smaller(&trial, failure, 600);
     eprintln!("{}\n{told}", smallest.violation);
-    assert!(smallest.taken.len() * 2 < all, "{all} decisions became {}", smallest.taken.len());
+    assert!(smallest.taken.len() * 3 < all, "{all} decisions became {}", smallest.taken.len());
     let again = Trial { only: Some(smallest.taken), ..trial };
     let violation = play(&again).0.err().map(|failure| failure.violation);
     assert_eq!(violation, Some(smallest.violation));

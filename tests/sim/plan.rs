@@ -28,6 +28,16 @@ pub(crate) struct Plan {
     pub(crate) pipeline: usize,
     /// The only shim of an embedded store.
     pub(crate) sole: bool,
+    /// Some multis are very large, and some sessions have very many ephemerals.
+    pub(crate) heavy: bool,
+    /// etcd's `--max-txn-ops`.
+    pub(crate) txn_ops_max: usize,
+    /// How often containers and TTL nodes are looked through.
+    pub(crate) container_check: Duration,
+    /// How long a session may go without its key.
+    pub(crate) session_key_delay: Duration,
+    /// How far the shims' clocks may be apart.
+    pub(crate) skew_ms: i64,
 }
 
 impl Plan {
@@ -58,6 +68,11 @@ impl Plan {
             think_ms: random.pick(&[60, 150, 400]),
             pipeline: random.pick(&[1, 3, 8]),
             sole,
+            heavy: random.chance(200),
+            txn_ops_max: random.pick(&[128, 128, 512, 2048]),
+            container_check: Duration::from_secs(random.pick(&[1, 5, 20])),
+            session_key_delay: Duration::from_millis(random.pick(&[0, 500, 2000, 2000])),
+            skew_ms: random.pick(&[0, 0, 500, 5_000, 3_600_000]),
         }
     }
 

@@ -1,10 +1,10 @@
 //! A shim: a `Keeper`, what holds it up, and its ways to etcd and to its clients.
 
+use crate::client::{PEER, identify};
 use crate::etcd::{Fate, refused, unanswered};
 use crate::random::Source;
 use crate::script::Decision;
 use crate::world::{Event, Start, World, millis};
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
 use zkshim::keeper::time::Now;
@@ -47,8 +47,12 @@ pub(crate) struct Shim {
     timer_at: Option<Duration>,
     /// Timers in a row that the clock did not move between.
     spins: (Duration, u32),
-    /// What its clock shows beyond the world's.
+    /// What its monotonic clock shows beyond the world's.
     ahead: Duration,
+    /// How much too fast that is.
+    drift_ppm: u32,
+    /// What its wall clock shows beyond the world's.
+    pub(crate) skew_ms: i64,
 }
 
 /// What a shim asks of etcd in so many milliseconds goes wrong together.
@@ -56,6 +60,25 @@ const CALLS_WINDOW_MS: u64 = 100;
 
 /// More timers than this at one moment are a loop.
 const SPINS_MAX: u32 = 200;
+
+impl Shim {
+    /// What its monotonic clock shows.
+    fn clock(&self, now: Duration) -> Duration {
+        now + self.ahead + now * self.drift_ppm / 1_000_000
+    }
+
+    /// The first moment at which its clock shows this.
+    fn world_time(&self, shown: Duration) -> Duration {
+        let shown = shown.saturating_sub(self.ahead).as_nanos();
+        let rate = u128::from(1_000_000 + self.drift_ppm);
+        let nanos = (shown * 1_000_000).div_ceil(rate);
+        let mut at = Duration::from_nanos(nanos as u64);
+        while self.clock(at) < self.ahead + Duration::from_nanos(shown as u64) {
+            at += Duration::from_nanos(1);
+        }
+        at
+    }
+}
 
 impl World {
     pub(crate) fn start_of(&self, shim: usize) -> Start {
@@ -76,10 +99,14 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
-            session_key_delay: Duration::ZERO,
-            container_check_interval: Duration::from_secs(20),
+            session_key_delay: self.plan.session_key_delay,
+            container_check_interval: self.plan.container_check,
         };
-        let ahead = self.chance.of(Source::Shim(shim)).millis(0, 100_000);
+        let long = self.plan.skew_ms;
+        let random = self.chance.of(Source::Shim(shim));
+        let ahead = random.millis(0, 100_000);
+        let skew_ms = if long == 0 { 0 } else { random.below(2 * long as usize) as i64 - long };
+        let drift_ppm = if long == 0 { 0 } else { random.below(1000) as u32 };
         let old = &self.shims[shim];
         let fresh = Shim {
             number: old.number + 1,
@@ -87,9 +114,12 @@ impl World {
             steady_since: self.now,
             resumed: old.resumed,
             ahead,
+            skew_ms,
+            drift_ppm,
             ..Shim::default()
         };
         self.shims[shim] = fresh;
+        self.checks.clock_is_ahead(skew_ms);
         let keeper = Keeper::new(options, self.now_of(shim));
         self.shims[shim].keeper = Some(keeper);
         self.note(|_| format!("shim {shim} starts"));
@@ -102,8 +132,13 @@ impl World {
     }
 
     fn now_of(&self, shim: usize) -> Now {
-        let monotonic = self.now + self.shims[shim].ahead;
-        Now { monotonic, unix_ms: 1_700_000_000_000 + self.now.as_millis() as i64 }
+        let there = &self.shims[shim];
+        Now { monotonic: there.clock(self.now), unix_ms: self.unix_ms() + there.skew_ms }
+    }
+
+    /// The world's wall clock.
+    pub(crate) fn unix_ms(&self) -> i64 {
+        1_700_000_000_000 + self.now.as_millis() as i64
     }
 
     pub(crate) fn input(&mut self, start: Start, input: Input) {
@@ -144,7 +179,7 @@ impl World {
         let Some(keeper) = &mut self.shims[shim].keeper else { return };
         match input {
             Input::Connect(connection, connect) => {
-                keeper.handle_opened(connection, IpAddr::V4(Ipv4Addr::LOCALHOST));
+                keeper.handle_opened(connection, PEER);
                 keeper.handle_connect(connection, connect, now);
             }
             Input::Requests(connection, requests) => {
@@ -161,8 +196,19 @@ impl World {
         match input {
             Input::Requests(connection, requests) => {
                 let speaks = |request: &Request| !matches!(request.operation, Operation::Auth(_));
-                let Some(wire) = self.wires.get(connection) else { return };
-                if wire.open_at_shim && requests.iter().any(speaks) {
+                let Some(wire) = self.wires.get_mut(connection) else { return };
+                if !wire.open_at_shim {
+                    return;
+                }
+                let applied = self.shims[shim].keeper.as_ref().map(Keeper::applied);
+                for request in requests {
+                    if let Operation::Auth(auth) = &request.operation {
+                        identify(&mut wire.identities, auth);
+                        let (at, who) = (applied.unwrap_or_default(), wire.identities.as_slice());
+                        self.checks.identified(*connection, at, who.into());
+                    }
+                }
+                if requests.iter().any(speaks) {
                     self.shims[shim].spoken.push(*connection);
                 }
             }
@@ -231,9 +277,7 @@ impl World {
     fn set_timer(&mut self, shim: usize) {
         let there = &mut self.shims[shim];
         let due = there.keeper.as_ref().and_then(Keeper::poll_timeout);
-        let Some(due) = due.map(|due| due.saturating_sub(there.ahead).max(self.now)) else {
-            return;
-        };
+        let Some(due) = due.map(|due| there.world_time(due).max(self.now)) else { return };
         if there.timer_at.is_none_or(|at| due < at) {
             there.timer_at = Some(due);
             let start = self.start_of(shim);

@@ -1,19 +1,25 @@
 //! What clients do: everything, on few znodes, so that they get into each other's way.
 
+use crate::checks::TTL_NAMES;
+use crate::client::identify;
 use crate::random::{Random, Source};
 use crate::script::Decision;
 use crate::world::World;
 use bytes::Bytes;
 use jute::{Acl, Id, Text};
+use zkshim::keeper::acl::Identity;
 use zkshim::keeper::request::{
-    AddWatch, Check, ConnectionId, Create, CreateOpcode, Delete, MultiOperation, Operation, Read,
-    SetAcl, SetData,
+    AddWatch, Auth, Check, ConnectionId, Create, CreateOpcode, Delete, MultiOperation,
+    MultiReadOperation, Operation, Read, SetAcl, SetData, WatchSelection,
 };
 
 const PATHS: [&str; 16] = [
     "/a", "/b", "/c", "/a/x", "/a/y", "/a/z", "/b/x", "/b/y", "/b/z", "/c/x", "/c/y", "/a/x/p",
     "/a/x/q", "/b/x/p", "/b/y/p", "/c/x/p",
 ];
+
+/// What very large multis write below.
+const BIG: &str = "/big";
 
 impl World {
     /// A connected client does what it feels like.
@@ -34,12 +40,20 @@ impl World {
             self.say_goodbye(index);
             return;
         }
+        if draw.0.chance(10) {
+            self.introduce(index, draw.user());
+        }
         if index < 3 {
             self.lock_turn(index, &mut draw);
         }
+        if (1..5).contains(&index) {
+            self.queue_turn(index, &mut draw);
+        }
         let mut asked = Vec::new();
         for _ in 0..1 + draw.0.below(room) {
-            asked.push((self.clients[index].next_xid(), draw.operation()));
+            let heavy = self.plan.heavy && draw.0.chance(10);
+            let operation = if heavy { draw.heavy_operation() } else { draw.operation() };
+            asked.push((self.clients[index].next_xid(), operation));
         }
         self.ask(index, asked);
     }
@@ -48,6 +62,7 @@ impl World {
         let xid = self.clients[index].next_xid();
         self.clients[index].closing = true;
         self.lock_lost(index);
+        self.queue_lost(index);
         self.ask(index, vec![(xid, Operation::CloseSession)]);
     }
 }
@@ -61,25 +76,97 @@ impl Draw {
         let path = self.path();
         let watch = self.0.chance(500);
         let read = Read { path: path.clone(), watch };
-        match self.0.below(100) {
-            0..22 => Operation::Create(self.create(true)),
-            22..36 => Operation::Delete(Delete { path, version: self.version() }),
-            36..54 => Operation::SetData(self.set(path)),
-            54..59 => {
+        match self.0.below(1000) {
+            0..10 => self.ttl_operation(),
+            10..210 => Operation::Create(self.create(true)),
+            210..340 => Operation::Delete(Delete { path, version: self.version() }),
+            340..500 => Operation::SetData(self.set(path)),
+            500..550 => {
                 let version = self.version();
                 let path = path.filter(|path| **path != *"/").or(Some("/a".into()));
                 Operation::SetAcl(SetAcl { path, acl: Some(self.acl()), version })
             }
-            59..70 => Operation::Multi(self.multi()),
-            70..78 => Operation::Exists(read),
-            78..87 => Operation::GetData(read),
-            87..94 => Operation::GetChildren2(read),
-            94..96 => Operation::Sync(path),
-            96 => Operation::GetAcl(path),
-            97 => Operation::GetEphemerals(Some("/".into())),
-            98 => Operation::GetAllChildrenNumber(path),
-            _ => Operation::AddWatch(AddWatch { path, mode: i32::from(watch) }),
+            550..650 => Operation::Multi(self.multi()),
+            650..730 => Operation::Exists(read),
+            730..810 => Operation::GetData(read),
+            810..860 => Operation::GetChildren2(read),
+            860..870 => Operation::GetChildren(read),
+            870..890 => Operation::Sync(path),
+            890..900 => Operation::GetAcl(path),
+            900..910 => Operation::GetEphemerals(Some("/".into())),
+            910..920 => Operation::GetAllChildrenNumber(path),
+            920..940 => Operation::AddWatch(AddWatch { path, mode: i32::from(watch) }),
+            940..955 => Operation::CheckWatches(self.watches_of(path)),
+            955..975 => Operation::RemoveWatches(self.watches_of(path)),
+            _ => Operation::MultiRead(self.multi_read()),
         }
+    }
+
+    /// On a TTL node that goes only by itself.
+    fn ttl_operation(&mut self) -> Operation {
+        let path = Some(Text::from(format!("{TTL_NAMES}{}", self.0.below(2))));
+        if self.0.chance(700) {
+            return Operation::SetData(SetData { path, data: self.data(), version: -1 });
+        }
+        let ttl_ms = 500 + self.0.below(4000) as i64;
+        let open = zkshim::keeper::tree::open_acl();
+        let opcode = CreateOpcode::CreateTtl;
+        Operation::Create(Create {
+            opcode,
+            path,
+            data: self.data(),
+            acl: Some(open),
+            flags: 5,
+            ttl_ms,
+        })
+    }
+
+    /// More than fits into a txn, or nearly.
+    fn heavy_operation(&mut self) -> Operation {
+        let plain = |path: String, flags, data| Create {
+            opcode: CreateOpcode::Create,
+            path: Some(path.into()),
+            data,
+            acl: Some(zkshim::keeper::tree::open_acl()),
+            flags,
+            ttl_ms: -1,
+        };
+        let count = self.0.pick(&[50, 61, 70, 100, 130, 300, 700]);
+        let kind = self.0.below(5);
+        if kind == 0 {
+            return Operation::Create(plain(BIG.into(), 0, None));
+        }
+        let mut operations = Vec::new();
+        for number in 0..if kind == 1 { count.min(150) } else { count } {
+            let path = format!("{BIG}/{number}");
+            operations.push(match kind {
+                1 => MultiOperation::Create(plain(format!("{BIG}/e-"), 3, self.data())),
+                2 => MultiOperation::Create(plain(path, 0, self.data())),
+                3 => {
+                    let (path, data) = (Some(path.into()), self.data());
+                    MultiOperation::SetData(SetData { path, data, version: -1 })
+                }
+                _ => MultiOperation::Delete(Delete { path: Some(path.into()), version: -1 }),
+            });
+        }
+        Operation::Multi(operations)
+    }
+
+    fn watches_of(&mut self, path: Option<Text>) -> WatchSelection {
+        WatchSelection { path, kind: 1 + self.0.below(5) as i32 }
+    }
+
+    fn multi_read(&mut self) -> Vec<MultiReadOperation> {
+        let count = 1 + self.0.below(4);
+        let mut operations = Vec::new();
+        for _ in 0..count {
+            let path = self.path();
+            operations.push(match self.0.chance(500) {
+                true => MultiReadOperation::GetData(path),
+                false => MultiReadOperation::GetChildren(path),
+            });
+        }
+        operations
     }
 
     fn path(&mut self) -> Option<Text> {
@@ -96,10 +183,34 @@ impl Draw {
         Some(Bytes::from(format!("{:016x}", self.0.next())))
     }
 
+    /// Mostly open; else for some users, or with less for all.
     fn acl(&mut self) -> Vec<Acl> {
-        let perms = if self.0.chance(700) { 31 } else { self.0.pick(&[29, 27, 23, 17]) };
-        let id = Id { scheme: Some("world".into()), id: Some("anyone".into()) };
-        vec![Acl { perms, id }]
+        let entry = |perms, scheme: &'static str, id: &str| {
+            let id = Id { scheme: Some(scheme.into()), id: Some(id.into()) };
+            Acl { perms, id }
+        };
+        let world = |perms| entry(perms, "world", "anyone");
+        match self.0.below(100) {
+            0..70 => vec![world(31)],
+            70..82 => vec![world(self.0.pick(&[29, 27, 23, 17, 30]))],
+            82..90 => vec![world(self.0.pick(&[16, 17])), self.user_entry(15)],
+            90..95 => vec![self.user_entry(31), world(16)],
+            95..98 => vec![entry(15, "auth", ""), world(16)],
+            _ => vec![entry(31, "ip", "127.0.0.1")],
+        }
+    }
+
+    fn user_entry(&mut self, perms: i32) -> Acl {
+        let mut identities = Vec::new();
+        identify(&mut identities, &self.user());
+        let Identity { scheme, id } = identities.remove(0);
+        Acl { perms, id: Id { scheme: Some(scheme), id: Some(id) } }
+    }
+
+    /// Somebody to be.
+    fn user(&mut self) -> Auth {
+        let user = self.0.pick(&["ann:a", "bob:b"]);
+        Auth { scheme: Some("digest".into()), auth: Some(Bytes::from_static(user.as_bytes())) }
     }
 
     fn create(&mut self, any_kind: bool) -> Create {

@@ -11,6 +11,7 @@ use crate::script::{Decision, Script};
 use crate::shim::{Input, Shim};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use zkshim::keeper::acl::Identity;
 use zkshim::keeper::request::{ConnectionId, Outgoing, SessionId};
 use zkshim::keeper::txn::{StoreCommand, StoreEvent};
 use zkshim::keeper::zxid::Revision;
@@ -51,6 +52,8 @@ pub(crate) struct Wire {
     pub(crate) start: Start,
     pub(crate) asked: SessionId,
     pub(crate) session: SessionId,
+    /// Who the client is to the shim.
+    pub(crate) identities: Vec<Identity>,
     pub(crate) open_at_client: bool,
     pub(crate) open_at_shim: bool,
     pub(crate) last_to_shim: Duration,
@@ -142,7 +145,7 @@ impl World {
         let plan = Plan::draw(chance.of(Source::Plan)).with(&mut script);
         let mut world = Self {
             now: BEGIN,
-            etcd: Etcd::new(),
+            etcd: Etcd::new(plan.txn_ops_max),
             shims: Vec::new(),
             clients: Vec::new(),
             wires: BTreeMap::new(),
@@ -283,7 +286,7 @@ impl World {
         let news: Vec<_> = history.expect("the world is never behind").cloned().collect();
         for changes in &news {
             self.note(|_| format!("history {}: {}", changes.revision, brief(changes)));
-            let checked = self.checks.revision(changes, self.now);
+            let checked = self.checks.revision(changes, self.now, self.unix_ms());
             self.judge(checked);
         }
         self.etcd.seen = self.etcd.engine.revision();

@@ -3,15 +3,12 @@
 use crate::model::{Model, is_system};
 use jute::Acl;
 use std::collections::BTreeMap;
+use zkshim::keeper::acl::{self, Identity, perms};
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::path;
-use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation};
+use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation, SetAcl};
 use zkshim::keeper::tree::Kind;
 use zkshim::keeper::zxid::Revision;
-
-const WRITE: i32 = 2;
-const CREATE: i32 = 4;
-const DELETE: i32 = 8;
 
 #[derive(Clone, Debug)]
 struct View {
@@ -19,13 +16,15 @@ struct View {
     aversion: i32,
     creates: i32,
     children: i32,
-    perms: i32,
+    acl: Vec<Acl>,
     ephemeral: bool,
 }
 
 /// The tree at a revision, with what earlier operations of a multi would change.
 struct Judge<'m> {
     model: &'m Model,
+    /// Who asks.
+    identities: &'m [Identity],
     at: Revision,
     changed: BTreeMap<String, Option<View>>,
 }
@@ -34,22 +33,21 @@ struct Judge<'m> {
 pub(crate) fn judge(
     model: &Model,
     at: Revision,
+    identities: &[Identity],
     operation: &Operation,
 ) -> Result<(), (usize, ErrorCode)> {
-    let mut judge = Judge { model, at, changed: BTreeMap::new() };
+    let mut judge = Judge { model, identities, at, changed: BTreeMap::new() };
     match operation {
         Operation::Create(create) => judge.create(create),
         Operation::Delete(delete) => judge.delete(delete),
-        Operation::SetData(set) => judge.change(set.path.as_deref(), WRITE, set.version),
-        Operation::SetAcl(set) => judge.set_acl(set.path.as_deref(), set.version),
+        Operation::SetData(set) => judge.change(set.path.as_deref(), set.version),
+        Operation::SetAcl(set) => judge.set_acl(set),
         Operation::Multi(operations) => {
             for (index, operation) in operations.iter().enumerate() {
                 let verdict = match operation {
                     MultiOperation::Create(create) => judge.create(create),
                     MultiOperation::Delete(delete) => judge.delete(delete),
-                    MultiOperation::SetData(set) => {
-                        judge.change(set.path.as_deref(), WRITE, set.version)
-                    }
+                    MultiOperation::SetData(set) => judge.change(set.path.as_deref(), set.version),
                     MultiOperation::Check(check) => {
                         judge.check(check.path.as_deref(), check.version)
                     }
@@ -69,26 +67,28 @@ impl Judge<'_> {
             return changed.clone();
         }
         let stat = self.model.stat(path, self.at)?;
-        let perms = |acl: &[Acl]| acl.first().map_or(31, |entry| entry.perms);
-        let initial = if path == "/zookeeper/config" { 1 } else { 31 };
         let node = self.model.node(path, self.at);
         Some(View {
             version: stat.version,
             aversion: stat.aversion,
             creates: self.model.creates(path, self.at),
             children: stat.num_children,
-            perms: self.model.acl(path, self.at).map_or(initial, |acl| perms(&acl.1)),
+            acl: self.model.permissions(path, self.at)?,
             ephemeral: node.is_some_and(|node| matches!(node.value.kind, Kind::Ephemeral(_))),
         })
     }
 
+    fn permits(&self, view: &View, wanted: i32) -> Result<(), ErrorCode> {
+        let may = acl::permits(&view.acl, wanted, self.identities);
+        if may { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    }
+
     fn create(&mut self, create: &Create) -> Result<(), ErrorCode> {
+        let acl = acl::normalize(create.acl.as_deref(), self.identities)?;
         let asked = create.path.as_deref().unwrap_or_default();
         let parent_path = path::parent_or_root(asked).to_owned();
         let mut parent = self.find(&parent_path).ok_or(ErrorCode::NoNode)?;
-        if parent.perms & CREATE == 0 {
-            return Err(ErrorCode::NoAuth);
-        }
+        self.permits(&parent, perms::CREATE)?;
         let sequential = matches!(create.flags, 2 | 3);
         let path = match sequential {
             true => path::with_sequence(asked, parent.creates),
@@ -103,13 +103,12 @@ impl Judge<'_> {
         parent.creates += 1;
         parent.children += 1;
         self.changed.insert(parent_path, Some(parent));
-        let acl = create.acl.as_deref().unwrap_or_default();
         let view = View {
             version: 0,
             aversion: 0,
             creates: 0,
             children: 0,
-            perms: acl.first().map_or(31, |entry| entry.perms),
+            acl,
             ephemeral: matches!(create.flags, 1 | 3),
         };
         self.changed.insert(path, Some(view));
@@ -123,9 +122,7 @@ impl Judge<'_> {
         }
         let parent_path = path::parent_or_root(path).to_owned();
         let mut parent = self.find(&parent_path).ok_or(ErrorCode::NoNode)?;
-        if parent.perms & DELETE == 0 {
-            return Err(ErrorCode::NoAuth);
-        }
+        self.permits(&parent, perms::DELETE)?;
         let view = self.find(path).ok_or(ErrorCode::NoNode)?;
         if delete.version != -1 && delete.version != view.version {
             return Err(ErrorCode::BadVersion);
@@ -139,12 +136,10 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn change(&mut self, path: Option<&str>, perm: i32, version: i32) -> Result<(), ErrorCode> {
+    fn change(&mut self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
         let path = path.unwrap_or_default();
         let mut view = self.find(path).ok_or(ErrorCode::NoNode)?;
-        if view.perms & perm == 0 {
-            return Err(ErrorCode::NoAuth);
-        }
+        self.permits(&view, perms::WRITE)?;
         if version != -1 && version != view.version {
             return Err(ErrorCode::BadVersion);
         }
@@ -155,14 +150,17 @@ impl Judge<'_> {
 
     fn check(&self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
         let view = self.find(path.unwrap_or_default()).ok_or(ErrorCode::NoNode)?;
+        self.permits(&view, perms::READ)?;
         let wrong = version != -1 && version != view.version;
         if wrong { Err(ErrorCode::BadVersion) } else { Ok(()) }
     }
 
-    /// Everybody may administer what the workload makes.
-    fn set_acl(&self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
-        let view = self.find(path.unwrap_or_default()).ok_or(ErrorCode::NoNode)?;
-        let wrong = version != -1 && version != view.aversion;
+    fn set_acl(&self, set: &SetAcl) -> Result<(), ErrorCode> {
+        acl::normalize(set.acl.as_deref(), self.identities)?;
+        let path = set.path.as_deref().unwrap_or_default();
+        let view = self.find(path).ok_or(ErrorCode::NoNode)?;
+        self.permits(&view, perms::ADMIN)?;
+        let wrong = set.version != -1 && set.version != view.aversion;
         if wrong { Err(ErrorCode::BadVersion) } else { Ok(()) }
     }
 }

@@ -21,16 +21,28 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub(crate) fn taken(&mut self, lock: &str, client: usize, now: Duration, until: Duration) {
+    pub(crate) fn taken(
+        &mut self,
+        lock: &str,
+        client: usize,
+        now: Duration,
+        until: Duration,
+    ) -> Result<(), String> {
         let hold = Hold { client, from: now, until, given_up: false };
         self.holds.entry(lock.to_owned()).or_default().push(hold);
+        self.check(lock)
     }
 
     /// The client has heard that its session was alive.
-    pub(crate) fn extended(&mut self, lock: &str, client: usize, until: Duration) {
-        if let Some(hold) = self.held(lock, client) {
-            hold.until = hold.until.max(until);
+    pub(crate) fn extended(&mut self, client: usize, until: Duration) -> Result<(), String> {
+        let locks: Vec<String> = self.holds.keys().cloned().collect();
+        for lock in locks {
+            if let Some(hold) = self.held(&lock, client) {
+                hold.until = hold.until.max(until);
+                self.check(&lock)?;
+            }
         }
+        Ok(())
     }
 
     /// The client lets go of the lock now, or believes no more that it has it.
@@ -50,17 +62,15 @@ impl Locks {
         self.holds.values().map(Vec::len).sum()
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
-        for (lock, holds) in &self.holds {
-            let mut holds = holds.clone();
-            holds.sort_by_key(|hold| hold.from);
-            for pair in holds.windows(2) {
-                if pair[0].until > pair[1].from && pair[0].client != pair[1].client {
-                    return Err(format!("{lock} was held by two: {pair:?}"));
-                }
-            }
+    /// Whether the last who took it took it from nobody.
+    fn check(&self, lock: &str) -> Result<(), String> {
+        let holds = self.holds.get(lock).map_or(&[][..], Vec::as_slice);
+        let Some((last, before)) = holds.split_last() else { return Ok(()) };
+        let of_another = |hold: &&Hold| hold.client != last.client && hold.from <= last.from;
+        match before.iter().filter(of_another).find(|hold| hold.until > last.from) {
+            Some(hold) => Err(format!("{lock} was held by two: {hold:?} and {last:?}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -75,11 +85,17 @@ mod tests {
     #[test]
     fn a_lock_that_two_may_believe_to_hold_is_noticed() {
         let mut locks = Locks::default();
-        locks.taken("/lock", 1, at(1), at(5));
-        locks.extended("/lock", 1, at(9));
-        locks.taken("/lock", 2, at(8), at(12));
-        assert!(locks.check().is_err());
+        assert_eq!(locks.taken("/lock", 1, at(1), at(5)), Ok(()));
+        assert_eq!(locks.extended(1, at(9)), Ok(()));
+        assert!(locks.taken("/lock", 2, at(8), at(12)).is_err());
+        let mut locks = Locks::default();
+        assert_eq!(locks.taken("/lock", 1, at(1), at(9)), Ok(()));
         locks.given_up("/lock", 1, at(7));
-        assert_eq!(locks.check(), Ok(()));
+        assert_eq!(locks.taken("/lock", 2, at(8), at(12)), Ok(()));
+        assert_eq!(locks.extended(1, at(10)), Ok(()), "it believes no more");
+        let mut locks = Locks::default();
+        assert_eq!(locks.taken("/lock", 1, at(1), at(5)), Ok(()));
+        assert_eq!(locks.taken("/lock", 2, at(6), at(9)), Ok(()));
+        assert!(locks.extended(1, at(7)).is_err(), "it was alive when the other took it");
     }
 }

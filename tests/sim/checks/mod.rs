@@ -5,11 +5,15 @@
 pub(crate) mod history;
 mod judge;
 mod locks;
+mod reads;
 mod replies;
 mod rest;
 mod sessions;
 mod watches;
 mod writes;
+
+pub(crate) use crate::checks::reads::decode_names;
+pub(crate) use crate::checks::rest::{TTL_NAMES, check_tidy};
 
 use crate::checks::history::History;
 use crate::checks::locks::Locks;
@@ -18,8 +22,12 @@ use crate::checks::watches::{Armed, Reload};
 use crate::checks::writes::Writes;
 use crate::model::Model;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
-use zkshim::keeper::request::{Connected, ConnectionId, Event, Operation, Reply, SessionId, Xid};
+use zkshim::keeper::acl::Identity;
+use zkshim::keeper::request::{
+    Body, Connected, ConnectionId, Event, Operation, Reply, SessionId, Xid,
+};
 use zkshim::keeper::txn::RevisionChanges;
 use zkshim::keeper::zxid::{Revision, Zxid};
 
@@ -30,7 +38,20 @@ pub(crate) struct Sent {
     pub(crate) operation: Operation,
     /// etcd's revision when it was sent.
     pub(crate) revision: Revision,
+    /// Who the client is to the shim by then.
+    pub(crate) identities: Arc<[Identity]>,
 }
+
+/// What a reply answers.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    Ping,
+    Auth,
+    Request(Sent),
+}
+
+/// The number of auth packets (`ClientCnxn.AUTHPACKET_XID`).
+pub(crate) const AUTH_XID: Xid = Xid(-4);
 
 /// What the checks remember of a connection.
 #[derive(Debug, Default)]
@@ -39,6 +60,7 @@ pub(crate) struct Seen {
     client: usize,
     waiting: VecDeque<Sent>,
     pings: usize,
+    auths: usize,
     armed: Armed,
     /// A reply has come; before that nothing is watched.
     begun: bool,
@@ -66,19 +88,28 @@ pub(crate) struct Checks {
     connections: BTreeMap<ConnectionId, Seen>,
     /// The highest zxid that a client was told in a reply.
     told: BTreeMap<usize, Zxid>,
+    /// How far the fastest wall clock has ever been ahead.
+    clock_ahead_ms: i64,
     pub(crate) replies: u64,
     pub(crate) events: u64,
 }
 
 impl Checks {
+    /// A shim's wall clock is so far ahead of the world's.
+    pub(crate) fn clock_is_ahead(&mut self, skew_ms: i64) {
+        self.clock_ahead_ms = self.clock_ahead_ms.max(skew_ms);
+    }
+
     /// etcd has a new revision.
     pub(crate) fn revision(
         &mut self,
         changes: &RevisionChanges,
         now: Duration,
+        unix_ms: i64,
     ) -> Result<(), String> {
         let told = self.model.add(changes, now);
         self.history.check(&self.model, changes, &told)?;
+        rest::check_expired(&self.model, changes.revision, unix_ms + self.clock_ahead_ms)?;
         self.writes.revision(changes, &self.sessions)?;
         self.sessions.revision(changes, now)
     }
@@ -116,11 +147,27 @@ impl Checks {
             seen.pings += 1;
             return;
         }
+        if let Operation::Auth(_) = sent.operation {
+            seen.auths += 1;
+            return;
+        }
         self.writes.sent(seen.session, connection, &sent);
         if sent.operation == Operation::CloseSession {
             self.sessions.closed_by_client(seen.session);
         }
         seen.waiting.push_back(sent);
+    }
+
+    /// A shim whose tree is at a revision reads who a connection is.
+    pub(crate) fn identified(
+        &mut self,
+        connection: ConnectionId,
+        at: Revision,
+        identities: Arc<[Identity]>,
+    ) {
+        if let Some(seen) = self.connections.get_mut(&connection) {
+            seen.armed.identified(at, identities);
+        }
     }
 
     /// A shim answers a handshake; `asked` is the session that was asked for.
@@ -163,14 +210,20 @@ impl Checks {
         seen.armed.event(&self.model, event)
     }
 
-    /// A client gets a reply. Returns the request that it answers; pings have none.
+    /// A client gets a reply. Returns what it answers.
     pub(crate) fn reply(
         &mut self,
         connection: ConnectionId,
         reply: &Reply,
-    ) -> Result<Option<Sent>, String> {
+    ) -> Result<Answered, String> {
         self.replies += 1;
         let seen = self.connections.get_mut(&connection).ok_or("reply on no connection")?;
+        if reply.xid == AUTH_XID {
+            // Outside of the order, with no zxid.
+            seen.auths = seen.auths.checked_sub(1).ok_or("reply to no auth packet")?;
+            let right = reply.zxid == Zxid(0) && reply.outcome == Ok(Body::Empty);
+            return right.then_some(Answered::Auth).ok_or(format!("auth got {reply:?}"));
+        }
         let told = self.told.entry(seen.client).or_default();
         if reply.zxid < *told {
             return Err(format!("zxid {} after {told} was seen", reply.zxid));
@@ -184,7 +237,7 @@ impl Checks {
             seen.pings = seen.pings.checked_sub(1).ok_or("reply to no ping")?;
             seen.begin(Revision(reply.zxid.0));
             seen.armed.reply(&self.model, reply.zxid)?;
-            return Ok(None);
+            return Ok(Answered::Ping);
         }
         *told = reply.zxid;
         let sent = seen.waiting.pop_front().ok_or("reply to no request")?;
@@ -195,12 +248,11 @@ impl Checks {
         seen.armed.reply(&self.model, reply.zxid)?;
         replies::check(&self.model, seen, &sent, reply, before)?;
         self.writes.answered(seen.session, &sent, reply)?;
-        Ok(Some(sent))
+        Ok(Answered::Request(sent))
     }
 
     /// Once nothing moves any more.
     pub(crate) fn at_rest(&self) -> Result<(), String> {
-        self.locks.check()?;
         rest::check(&self.model)
     }
 }

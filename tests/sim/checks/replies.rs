@@ -1,18 +1,13 @@
-//! A reply says what the tree was at its zxid; a failure was right at some moment while the
+//! A write's success is in the history at its zxid; a failure was right at some moment while the
 //! request was under way.
 
 use crate::checks::judge::judge;
-use crate::checks::{Seen, Sent};
-use crate::model::{Model, Node};
-use bytes::Bytes;
-use jute::Stat;
+use crate::checks::{Seen, Sent, reads};
+use crate::model::Model;
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::keyspace::{Slot, StepKind};
 use zkshim::keeper::path;
-use zkshim::keeper::request::{
-    Body, Create, MultiOperation, MultiResult, Names, Operation, Read, Reply,
-};
-use zkshim::keeper::tree;
+use zkshim::keeper::request::{Body, Create, MultiOperation, MultiResult, Operation, Reply};
 use zkshim::keeper::txn::{Change, KeyValue};
 use zkshim::keeper::zxid::{Revision, Zxid};
 
@@ -24,168 +19,21 @@ pub(crate) fn check(
     before: Zxid,
 ) -> Result<(), String> {
     let at = Revision(reply.zxid.0);
-    let fail = |what: &str| Err(format!("{what}: {:?} got {reply:?}", sent.operation));
     match &sent.operation {
-        Operation::Exists(read) => exists(model, seen, read, reply, at),
-        Operation::GetData(read) => {
-            let expected = node(model, read, at).map(|(node, stat)| {
-                Body::Data(node.map_or(Some(Bytes::new()), |node| node.value.data), stat)
-            });
-            if expected.is_ok() && read.watch {
-                seen.armed.data(path_of(read));
-            }
-            same(&expected, reply, seen.uncertain)
-        }
-        Operation::GetChildren2(read) => {
-            let (_, stat) = match node(model, read, at) {
-                Ok(node) => node,
-                Err(code) => return same(&Err(code), reply, seen.uncertain),
-            };
-            if read.watch {
-                seen.armed.child(path_of(read));
-            }
-            let Ok(Body::NamesStat(names, came)) = &reply.outcome else {
-                return fail("no children");
-            };
-            let children = model.children(path_of(read), at);
-            let expected: Vec<&str> = children.iter().map(|child| path::name(child)).collect();
-            let mut names = decode_names(names);
-            names.sort_unstable();
-            if names != expected {
-                return fail("wrong children");
-            }
-            same_stat(&stat, came, seen.uncertain).or_else(|()| fail("wrong stat"))
-        }
-        Operation::GetAcl(_) | Operation::GetEphemerals(_) | Operation::GetAllChildrenNumber(_) => {
-            read(model, seen, sent, reply, at)
-        }
-        Operation::AddWatch(add) => {
-            seen.armed.persistent(add.path.as_deref().unwrap_or_default(), add.mode == 1);
-            Ok(())
-        }
         Operation::SetWatches(set) => {
             let uncertain = seen.uncertain;
             seen.armed.set_watches(model, set, at, uncertain)
         }
-        Operation::Sync(_) if at < sent.revision => fail("sync does not reach what was there"),
+        Operation::Sync(_) if at < sent.revision => {
+            Err(format!("sync does not reach what was there: {sent:?} got {reply:?}"))
+        }
         Operation::Create(_)
         | Operation::Delete(_)
         | Operation::SetData(_)
         | Operation::SetAcl(_)
         | Operation::Multi(_) => write(model, sent, reply, before),
-        _ => Ok(()),
+        _ => reads::check(model, seen, sent, reply, at),
     }
-}
-
-/// Reads that leave no watch.
-fn read(
-    model: &Model,
-    seen: &Seen,
-    sent: &Sent,
-    reply: &Reply,
-    at: Revision,
-) -> Result<(), String> {
-    let fail = |what: &str| Err(format!("{what}: {:?} got {reply:?}", sent.operation));
-    match &sent.operation {
-        Operation::GetAcl(path) => {
-            let path = path.as_deref().unwrap_or_default();
-            let acl = model.acl(path, at).map_or_else(tree::open_acl, |acl| acl.1.to_vec());
-            match (&reply.outcome, model.stat(path, at)) {
-                (Err(ErrorCode::NoNode), None) => Ok(()),
-                (Ok(Body::Acl(came, stat)), Some(expected)) if *came == acl => {
-                    same_stat(&expected, stat, seen.uncertain).or_else(|()| fail("wrong stat"))
-                }
-                _ => fail("wrong ACL"),
-            }
-        }
-        Operation::GetEphemerals(_) => match &reply.outcome {
-            Ok(Body::Names(names)) => {
-                let mut names = decode_names(names);
-                names.sort_unstable();
-                let owned = model.owned(seen.session, at);
-                if names == owned { Ok(()) } else { fail("wrong ephemerals") }
-            }
-            _ => fail("no ephemerals"),
-        },
-        Operation::GetAllChildrenNumber(path) => {
-            let path = path.as_deref().unwrap_or_default();
-            let expected = match model.exists(path, at) {
-                true => Ok(Body::Number(model.descendants(path, at))),
-                false => Err(ErrorCode::NoNode),
-            };
-            same(&expected, reply, seen.uncertain)
-        }
-        _ => Ok(()),
-    }
-}
-
-fn exists(
-    model: &Model,
-    seen: &mut Seen,
-    read: &Read,
-    reply: &Reply,
-    at: Revision,
-) -> Result<(), String> {
-    let expected = node(model, read, at).map(|(_, stat)| Body::Stat(stat));
-    if read.watch {
-        seen.armed.data(path_of(read));
-    }
-    same(&expected, reply, seen.uncertain)
-}
-
-fn path_of(read: &Read) -> &str {
-    read.path.as_deref().unwrap_or_default()
-}
-
-fn node(model: &Model, read: &Read, at: Revision) -> Result<(Option<Node>, Stat), ErrorCode> {
-    let stat = model.stat(path_of(read), at).ok_or(ErrorCode::NoNode)?;
-    Ok((model.node(path_of(read), at), stat))
-}
-
-fn same(
-    expected: &Result<Body, ErrorCode>,
-    reply: &Reply,
-    uncertain: Revision,
-) -> Result<(), String> {
-    let alike = match (expected, &reply.outcome) {
-        (Ok(Body::Stat(expected)), Ok(Body::Stat(came))) => {
-            same_stat(expected, came, uncertain).is_ok()
-        }
-        (Ok(Body::Data(data, expected)), Ok(Body::Data(came_data, came))) => {
-            data == came_data && same_stat(expected, came, uncertain).is_ok()
-        }
-        (expected, outcome) => expected == outcome,
-    };
-    if alike { Ok(()) } else { Err(format!("expected {expected:?}, got {reply:?}")) }
-}
-
-/// A shim that loaded after a compaction may not know that a child went with its lease.
-fn same_stat(expected: &Stat, came: &Stat, uncertain: Revision) -> Result<(), ()> {
-    let may_lag = came.pzxid < expected.pzxid && expected.pzxid <= uncertain.0;
-    let came = Stat { pzxid: if may_lag { expected.pzxid } else { came.pzxid }, ..came.clone() };
-    if came == *expected { Ok(()) } else { Err(()) }
-}
-
-pub(crate) fn decode_names(names: &Names) -> Vec<String> {
-    #[derive(Debug)]
-    struct Cursor<'a>(&'a [u8]);
-    impl Cursor<'_> {
-        fn int(&mut self) -> usize {
-            let (int, rest) = self.0.split_first_chunk::<4>().expect("names are whole");
-            self.0 = rest;
-            u32::from_be_bytes(*int) as usize
-        }
-    }
-    let mut cursor = Cursor(&names.0);
-    let count = cursor.int();
-    let mut decoded = Vec::new();
-    for _ in 0..count {
-        let length = cursor.int();
-        let (name, rest) = cursor.0.split_at(length);
-        decoded.push(String::from_utf8_lossy(name).into_owned());
-        cursor.0 = rest;
-    }
-    decoded
 }
 
 /// The code of a failure, and which operation of a multi it is about.
@@ -206,17 +54,27 @@ fn write(model: &Model, sent: &Sent, reply: &Reply, before: Zxid) -> Result<(), 
         return Err(format!("{:?} was answered by an older tree: {reply:?}", sent.operation));
     }
     let Some(failed) = failure(reply) else { return success(model, sent, reply, at) };
+    if failed.1 == ErrorCode::MarshallingError && is_large(&sent.operation) {
+        return Ok(());
+    }
     // Requests that share a revision see the tree before it, and what those before them did.
     let from = sent.revision.max(Revision(before.0.min(at.0 - 1)));
-    let mut verdicts = (from.0..=at.0).rev().map(|at| judge(model, Revision(at), &sent.operation));
+    let mut verdicts = (from.0..=at.0)
+        .rev()
+        .map(|at| judge(model, Revision(at), &sent.identities, &sent.operation));
     if verdicts.any(|verdict| verdict == Err(failed)) || stirred_inside(model, sent, at) {
         return Ok(());
     }
     Err(format!(
         "{failed:?} was wrong from {from} to {at}, now {:?}: {:?}",
-        judge(model, at, &sent.operation),
+        judge(model, at, &sent.identities, &sent.operation),
         sent.operation
     ))
+}
+
+/// It may be more than fits into a txn.
+fn is_large(operation: &Operation) -> bool {
+    matches!(operation, Operation::Multi(operations) if operations.len() > 40)
 }
 
 /// What the request looks at changed more than once in this very revision, so that a failure may

@@ -1,9 +1,14 @@
-//! What must hold of the keys once nothing moves any more.
+//! What must hold of the keys once nothing moves any more, and of znodes that go by themselves.
 
 use crate::model::{Model, is_system};
 use std::collections::BTreeSet;
-use zkshim::keeper::keyspace::Slot;
+use zkshim::keeper::keyspace::{Slot, StepKind};
+use zkshim::keeper::tree::Kind;
 use zkshim::keeper::txn::LeaseId;
+use zkshim::keeper::zxid::Revision;
+
+/// What the names of TTL nodes begin with that no client deletes.
+pub(crate) const TTL_NAMES: &str = "/a/ttl";
 
 pub(crate) fn check(model: &Model) -> Result<(), String> {
     let last = model.last();
@@ -37,6 +42,43 @@ pub(crate) fn check(model: &Model) -> Result<(), String> {
         let known = sessions.contains(&entry.lease) || shims.contains(&entry.lease);
         if entry.lease != LeaseId::NONE && !known {
             return Err(format!("{slot:?} is on a lease without its session"));
+        }
+    }
+    Ok(())
+}
+
+/// TTL nodes that no client deletes go only when their time is up, by some shim's clock.
+pub(crate) fn check_expired(model: &Model, at: Revision, unix_ms: i64) -> Result<(), String> {
+    for told in model.told(at) {
+        if told.kind != StepKind::Deleted || !told.path.starts_with(TTL_NAMES) {
+            continue;
+        }
+        let Some(node) = model.node(&told.path, Revision(at.0 - 1)) else { continue };
+        if let Kind::Ttl(ttl_ms) = node.value.kind
+            && node.value.mtime + ttl_ms > unix_ms
+        {
+            return Err(format!(
+                "{} went before its time: {:?} at {unix_ms}",
+                told.path, node.value
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Containers that were used, and TTL nodes, are gone when nobody has needed them for long.
+pub(crate) fn check_tidy(model: &Model) -> Result<(), String> {
+    let last = model.last();
+    for path in model.paths(last) {
+        let Some(node) = model.node(&path, last) else { continue };
+        let empty = model.children(&path, last).is_empty();
+        let stays = match node.value.kind {
+            Kind::Container => model.creates(&path, last) > 0,
+            Kind::Ttl(_) => true,
+            Kind::Persistent | Kind::Ephemeral(_) => false,
+        };
+        if empty && stays {
+            return Err(format!("{path} is left: {:?}", node.value));
         }
     }
     Ok(())

@@ -3,9 +3,12 @@
 
 use crate::model::{Model, Told};
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use zkshim::keeper::acl::{self, Identity, perms};
 use zkshim::keeper::keyspace::StepKind;
 use zkshim::keeper::path;
 use zkshim::keeper::request::{Event, EventKind, SetWatches};
+use zkshim::keeper::watches::WatchKind;
 use zkshim::keeper::zxid::{Revision, Zxid};
 
 /// The shim dropped its tree and took a snapshot: what lies between comes as one step.
@@ -13,6 +16,16 @@ use zkshim::keeper::zxid::{Revision, Zxid};
 pub(crate) struct Reload {
     pub(crate) from: Revision,
     pub(crate) to: Revision,
+}
+
+/// An event that must come.
+#[derive(Debug)]
+struct Expected {
+    kind: EventKind,
+    path: String,
+    revision: Revision,
+    /// The ACL changed in the same revision, so that it may as well not be for this client.
+    optional: bool,
 }
 
 /// See the file's text.
@@ -23,7 +36,9 @@ pub(crate) struct Armed {
     child: BTreeSet<String>,
     persistent: BTreeSet<String>,
     recursive: BTreeSet<String>,
-    expected: VecDeque<(EventKind, String, Revision)>,
+    expected: VecDeque<Expected>,
+    /// Who the connection is to its shim, and from which revision of the shim's tree on.
+    identities: Vec<(Revision, Arc<[Identity]>)>,
     pub(crate) reloads: VecDeque<Reload>,
     /// Events that answer a setWatches, until its reply.
     caught_up: Vec<Event>,
@@ -43,28 +58,73 @@ impl Armed {
         kind.insert(path.to_owned());
     }
 
+    /// The shim, whose tree is at a revision, knows from now on who the connection is.
+    pub(crate) fn identified(&mut self, after: Revision, identities: Arc<[Identity]>) {
+        self.identities.push((after, identities));
+    }
+
     /// An event has come.
     pub(crate) fn event(&mut self, model: &Model, event: &Event) -> Result<(), String> {
         if event.zxid == Zxid::NONE {
             self.caught_up.push(event.clone());
             return Ok(());
         }
-        self.advance(model, Revision(event.zxid.0));
-        let expected = self.expected.pop_front();
-        let came = (event.kind, event.path.to_string(), Revision(event.zxid.0));
-        if expected.as_ref() != Some(&came) {
-            return Err(format!("event {came:?} came, expected {expected:?}"));
+        let revision = Revision(event.zxid.0);
+        self.advance(model, revision);
+        loop {
+            let expected = self.expected.pop_front();
+            let same = expected.as_ref().is_some_and(|expected| {
+                expected.kind == event.kind
+                    && *expected.path == *event.path
+                    && expected.revision == revision
+            });
+            if same {
+                return Ok(());
+            }
+            if !expected.as_ref().is_some_and(|expected| expected.optional) {
+                return Err(format!("event {event:?} came, expected {expected:?}"));
+            }
         }
-        Ok(())
     }
 
     /// A reply has come: all events up to its zxid must have come before.
     pub(crate) fn reply(&mut self, model: &Model, zxid: Zxid) -> Result<(), String> {
         self.advance(model, Revision(zxid.0));
+        self.expected.retain(|expected| !expected.optional);
         match self.expected.front() {
             Some(missing) => Err(format!("reply with {zxid} came before event {missing:?}")),
             None => Ok(()),
         }
+    }
+
+    /// Whether such a watch is there.
+    pub(crate) fn contains(&self, path: &str, kind: WatchKind) -> bool {
+        match kind {
+            WatchKind::Children => self.child.contains(path),
+            WatchKind::Data => self.data.contains(path),
+            WatchKind::Persistent => self.persistent.contains(path),
+            WatchKind::Recursive => self.recursive.contains(path),
+            WatchKind::Any => [&self.child, &self.data, &self.persistent, &self.recursive]
+                .iter()
+                .any(|paths| paths.contains(path)),
+        }
+    }
+
+    /// Takes such watches away. Says whether one was there.
+    pub(crate) fn remove(&mut self, path: &str, kind: WatchKind) -> bool {
+        let was_there = self.contains(path, kind);
+        let tables = [
+            (WatchKind::Children, &mut self.child),
+            (WatchKind::Data, &mut self.data),
+            (WatchKind::Persistent, &mut self.persistent),
+            (WatchKind::Recursive, &mut self.recursive),
+        ];
+        for (table, paths) in tables {
+            if kind == table || kind == WatchKind::Any {
+                paths.remove(path);
+            }
+        }
+        was_there
     }
 
     /// The reply to a setWatches that told `seen` has come at a revision.
@@ -135,16 +195,17 @@ impl Armed {
                 self.reloads.pop_front();
                 if reload.to > self.told_to {
                     for told in difference(model, reload) {
-                        self.fire(&told, reload.to);
+                        self.fire(model, &told, reload);
                     }
                     self.told_to = reload.to;
                 }
                 continue;
             }
             // Nothing that a connection could be told lies between.
-            self.told_to = Revision(self.told_to.0 + 1);
-            for told in model.told(self.told_to) {
-                self.fire(told, self.told_to);
+            let step = Reload { from: self.told_to, to: Revision(self.told_to.0 + 1) };
+            self.told_to = step.to;
+            for told in model.told(step.to) {
+                self.fire(model, told, step);
             }
         }
     }
@@ -154,7 +215,7 @@ impl Armed {
         self.told_to = self.told_to.max(at);
     }
 
-    fn fire(&mut self, told: &Told, revision: Revision) {
+    fn fire(&mut self, model: &Model, told: &Told, step: Reload) {
         let path = told.path.as_str();
         let kind = match told.kind {
             StepKind::Created => EventKind::NodeCreated,
@@ -169,15 +230,47 @@ impl Armed {
             hit |= self.child.remove(path);
         }
         if hit {
-            self.expected.push_back((kind, path.to_owned(), revision));
+            self.expect(model, kind, path, told.acl.as_deref(), step);
         }
         if told.kind != StepKind::DataChanged {
             let parent = path::parent_or_root(path);
             if self.child.remove(parent) | self.persistent.contains(parent) {
-                let kind = EventKind::NodeChildrenChanged;
-                self.expected.push_back((kind, parent.to_owned(), revision));
+                self.expect(model, EventKind::NodeChildrenChanged, parent, None, step);
             }
         }
+    }
+
+    /// An event for who may read the znode: by the ACL that it had when the change was made, which
+    /// is the one before it or the one after.
+    fn expect(
+        &mut self,
+        model: &Model,
+        kind: EventKind,
+        path: &str,
+        known: Option<&[jute::Acl]>,
+        step: Reload,
+    ) {
+        let who = self.identities.iter().rev().find(|(after, _)| *after < step.to);
+        let who = who.map_or(&[][..], |(_, who)| who);
+        let mut verdicts = BTreeSet::new();
+        if let Some(acl) = known {
+            verdicts.insert(acl::permits(acl, perms::READ, who));
+        } else {
+            for at in [step.from, step.to] {
+                let acl = model.permissions(path, at);
+                verdicts.extend(acl.map(|acl| acl::permits(&acl, perms::READ, who)));
+            }
+            let changed = model.acl(path, step.to).is_some_and(|(aversion, _)| aversion > 0);
+            if changed && !model.exists(path, step.from) {
+                // Born with another ACL than the one that the revision leaves.
+                verdicts.extend([false, true]);
+            }
+        }
+        if verdicts.iter().eq([&false]) {
+            return;
+        }
+        let (optional, path) = (verdicts.len() > 1, path.to_owned());
+        self.expected.push_back(Expected { kind, path, revision: step.to, optional });
     }
 }
 
@@ -191,7 +284,7 @@ fn difference(model: &Model, reload: Reload) -> Vec<Told> {
     let (mut gone, mut born, mut changed) = (Vec::new(), Vec::new(), Vec::new());
     for path in touched {
         let stat = |at| model.stat(path, at).map(|stat| (stat.czxid, stat.mzxid));
-        let told = |kind| Told { kind, path: path.to_owned() };
+        let told = |kind| Told { kind, path: path.to_owned(), acl: None };
         match (stat(reload.from), stat(reload.to)) {
             (None, None) => {}
             (None, Some(_)) => born.push(told(StepKind::Created)),

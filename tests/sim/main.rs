@@ -36,7 +36,7 @@ const SEEDS: u64 = 100;
 const LOG_LINES: usize = 400;
 
 /// How often a failed seed is played again to make it smaller.
-const SHRINK_RUNS: usize = 1500;
+const SHRINK_RUNS: usize = 500;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

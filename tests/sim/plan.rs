@@ -68,7 +68,7 @@ impl Plan {
             think_ms: random.pick(&[60, 150, 400]),
             pipeline: random.pick(&[1, 3, 8]),
             sole,
-            heavy: random.chance(200),
+            heavy: random.chance(100),
             txn_ops_max: random.pick(&[128, 128, 512, 2048]),
             container_check: Duration::from_secs(random.pick(&[1, 5, 20])),
             session_key_delay: Duration::from_millis(random.pick(&[0, 500, 2000, 2000])),

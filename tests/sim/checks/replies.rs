@@ -50,13 +50,14 @@ pub(crate) fn failure(reply: &Reply) -> Option<(usize, ErrorCode)> {
 
 fn write(model: &Model, sent: &Sent, reply: &Reply, before: Zxid) -> Result<(), String> {
     let at = Revision(reply.zxid.0);
+    if reply.outcome == Err(ErrorCode::MarshallingError) && is_large(&sent.operation) {
+        // Whatever the tree is like.
+        return Ok(());
+    }
     if at < sent.revision {
         return Err(format!("{:?} was answered by an older tree: {reply:?}", sent.operation));
     }
     let Some(failed) = failure(reply) else { return success(model, sent, reply, at) };
-    if failed.1 == ErrorCode::MarshallingError && is_large(&sent.operation) {
-        return Ok(());
-    }
     // Requests that share a revision see the tree before it, and what those before them did.
     let from = sent.revision.max(Revision(before.0.min(at.0 - 1)));
     let mut verdicts = (from.0..=at.0)

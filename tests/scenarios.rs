@@ -141,5 +141,6 @@ transcripts! {
     what_one_txn_held_too_much_of_is_sent_in_parts,
     what_went_while_no_shim_lived_is_written_down,
     when_a_lease_took_a_child_is_written_down,
+    who_comes_back_while_a_session_is_taken_over_waits_for_it,
     whoever_meets_a_closing_session_waits_for_its_end,
 }

@@ -13,6 +13,16 @@ use zkshim::keeper::txn::{Compare, Op, StoreCommand, Txn};
 pub(crate) enum Break {
     /// Some events are never sent.
     EventsLost,
+    /// Some events are sent twice.
+    EventsTwice,
+    /// Clients are told of their writes before etcd has them.
+    AnswersEarly,
+    /// Shims end sessions long after their time.
+    EndsLate,
+    /// A write whose outcome is not known is sent again, whatever has happened since.
+    UnknownRepeated,
+    /// A member of etcd that is behind says how far etcd is.
+    BarriersLie,
     /// Replies leave before the events of the same revision.
     RepliesFirst,
     /// Some replies leave in another order.
@@ -43,8 +53,13 @@ pub(crate) enum Break {
 
 impl Break {
     /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::EventsLost,
+        Self::EventsTwice,
+        Self::AnswersEarly,
+        Self::EndsLate,
+        Self::UnknownRepeated,
+        Self::BarriersLie,
         Self::RepliesFirst,
         Self::RepliesSwapped,
         Self::FenceIgnored,
@@ -65,6 +80,11 @@ impl Break {
         let is_event = |output: &Output| matches!(output, Output::Send(_, Outgoing::Event(_)));
         match self {
             Self::EventsLost => outputs.retain(|output| !is_event(output) || random.chance(900)),
+            Self::EventsTwice => {
+                let events: Vec<Output> =
+                    outputs.iter().filter(|one| is_event(one)).cloned().collect();
+                outputs.extend(events.into_iter().filter(|_| random.chance(100)));
+            }
             Self::RepliesFirst => outputs.sort_by_key(is_event),
             Self::RepliesSwapped => swap_replies(outputs, random),
             Self::Refusals => {
@@ -132,6 +152,15 @@ impl Break {
     }
 }
 
+/// The same without what it rests on.
+pub(crate) fn unguarded(command: &StoreCommand) -> StoreCommand {
+    let mut command = command.clone();
+    if let StoreCommand::Commit(_, txn) = &mut command {
+        strip(txn, |_| false);
+    }
+    command
+}
+
 fn swap_replies(outputs: &mut [Output], random: &mut Random) {
     for index in 1..outputs.len() {
         let same = match (&outputs[index - 1], &outputs[index]) {
@@ -155,7 +184,7 @@ fn strip(txn: &mut Txn, keep: fn(&Compare) -> bool) {
     }
 }
 
-fn ends_a_session(txn: &Txn) -> bool {
+pub(crate) fn ends_a_session(txn: &Txn) -> bool {
     txn.then.iter().any(|op| match op {
         Op::Delete(key) => matches!(Slot::parse(key), Some(Slot::Session(_))),
         Op::Txn(nested) => ends_a_session(nested),

@@ -66,6 +66,8 @@ pub(crate) struct Client {
     pub(crate) place: Place,
     /// Turns of work that it had.
     pub(crate) turns: u64,
+    /// How often it got a session, or got it back.
+    pub(crate) opened: u64,
     watches: Watches,
     /// What it has told of itself in this session, and again on each connection.
     auths: Vec<Auth>,
@@ -109,6 +111,7 @@ impl Client {
             lock_next: Duration::ZERO,
             place: Place::default(),
             turns: 0,
+            opened: 0,
             watches: Watches::default(),
             auths: Vec::new(),
             identities: Vec::new(),
@@ -295,6 +298,7 @@ impl World {
                 let auths: Vec<_> = auths.map(|auth| (AUTH_XID, auth)).collect();
                 self.ask(index, auths);
                 self.set_watches(index);
+                self.just_opened(index, connection);
             }
             Outgoing::Event(event) => {
                 let checked = self.checks.event(connection, &event);

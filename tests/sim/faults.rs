@@ -172,6 +172,37 @@ impl World {
         self.schedule(self.now, Event::HangUp(connection));
     }
 
+    /// A client has just got a session, new or not.
+    pub(crate) fn just_opened(&mut self, index: usize, connection: ConnectionId) {
+        self.clients[index].opened += 1;
+        let number = self.clients[index].opened;
+        let usual = self.clients[index].home.is_some() || !self.plan.churn || !self.faulty;
+        let mut random = self.chance.once(Source::Opened(index, number));
+        let drawn = random.below(100);
+        if usual || drawn >= 60 || !self.script.takes(Decision::Opened(index, number)) {
+            return;
+        }
+        let soon = self.now + random.millis(0, 300);
+        let shim = self.wires[&connection].start.shim;
+        match drawn {
+            0..15 => self.schedule(soon, Event::Break(connection)),
+            15..25 => self.kill(shim, &mut random),
+            25..35 => self.pause(shim, &mut random),
+            35..45 => {
+                let time = self.clients[index].timeout.mul_f64(random.below(2500) as f64 / 1000.0);
+                self.note(|_| format!("client {index} is silent for {time:?}"));
+                self.clients[index].silent_until = self.now + time;
+            }
+            45..50 => {
+                // It goes with its first write on the way.
+                self.first_write(index, &mut random);
+                self.schedule(soon, Event::Break(connection));
+            }
+            50..55 if !self.plan.sole => self.slow_down(shim, &mut random),
+            _ => self.say_goodbye(index),
+        }
+    }
+
     fn silence_some_client(&mut self, random: &mut Random) {
         let client = random.below(self.clients.len());
         let timeout = self.clients[client].timeout;

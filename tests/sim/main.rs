@@ -6,6 +6,7 @@
 //! less in it, and the command that plays the rest is printed; `SIM_ONLY` names what it takes.
 
 mod breaks;
+mod calls;
 mod checks;
 mod client;
 mod ending;

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) container_check: Duration,
     /// How long a session may go without its key.
     pub(crate) session_key_delay: Duration,
+    /// Much happens just after a client has got its session.
+    pub(crate) churn: bool,
     /// How far the shims' clocks may be apart.
     pub(crate) skew_ms: i64,
 }
@@ -72,6 +74,7 @@ impl Plan {
             txn_ops_max: random.pick(&[128, 128, 512, 2048]),
             container_check: Duration::from_secs(random.pick(&[1, 5, 20])),
             session_key_delay: Duration::from_millis(random.pick(&[0, 500, 2000, 2000])),
+            churn: random.chance(400),
             skew_ms: random.pick(&[0, 0, 500, 5_000, 3_600_000]),
         }
     }

@@ -21,6 +21,8 @@ pub(crate) enum Source {
     Client(usize),
     /// One turn of a client's work.
     Work(usize, u64),
+    /// What happens just after a client has got a session.
+    Opened(usize, u64),
     /// What goes between a client and the shims, at a time.
     Network(usize, u64),
     /// A shim's start and its inside.
@@ -73,6 +75,7 @@ impl Random {
             Source::Call(shim, number) => (8, shim, number),
             Source::Stream(shim, at) => (9, shim, at),
             Source::Break => (10, 0, 0),
+            Source::Opened(client, number) => (11, client, number),
         };
         let mut mixed = Self(seed ^ 0x5851_f42d_4c95_7f2d);
         for part in [kind, first as u64, second] {

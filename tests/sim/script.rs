@@ -20,6 +20,8 @@ pub(crate) enum Decision {
     Fault(u64),
     /// `w2.14`: a turn of a client's work.
     Work(usize, u64),
+    /// `o2.3`: what happens just after a client has got a session.
+    Opened(usize, u64),
     /// `c1.20`: what a shim asks of etcd in a moment goes wrong.
     Call(usize, u64),
 }
@@ -62,6 +64,7 @@ impl fmt::Display for Decision {
             Self::Join(client) => write!(out, "j{client}"),
             Self::Fault(number) => write!(out, "f{number}"),
             Self::Work(client, number) => write!(out, "w{client}.{number}"),
+            Self::Opened(client, number) => write!(out, "o{client}.{number}"),
             Self::Call(shim, number) => write!(out, "c{shim}.{number}"),
         }
     }
@@ -85,6 +88,7 @@ impl FromStr for Decision {
             (_, "j") => Self::Join(number(rest)? as usize),
             (_, "f") => Self::Fault(number(rest)?),
             (_, "w") => pair(rest).map(|(client, number)| Self::Work(client, number))?,
+            (_, "o") => pair(rest).map(|(client, number)| Self::Opened(client, number))?,
             (_, "c") => pair(rest).map(|(shim, number)| Self::Call(shim, number))?,
             _ => return Err(unknown()),
         })
@@ -93,8 +97,8 @@ impl FromStr for Decision {
 
 #[test]
 fn the_names_of_decisions_are_read_back() {
-    use Decision::{Call, Far, Fault, Join, Lag, Net, Work};
-    for decision in [Net, Far, Lag, Join(3), Fault(17), Work(0, 5), Call(12, 0)] {
+    use Decision::{Call, Far, Fault, Join, Lag, Net, Opened, Work};
+    for decision in [Net, Far, Lag, Join(3), Fault(17), Work(0, 5), Opened(1, 2), Call(12, 0)] {
         assert_eq!(decision.to_string().parse(), Ok(decision));
     }
     for unknown in ["", "x", "f", "w3", "c1.", "network"] {

@@ -1,14 +1,12 @@
 //! A shim: a `Keeper`, what holds it up, and its ways to etcd and to its clients.
 
 use crate::client::{PEER, identify};
-use crate::etcd::{Fate, refused, unanswered};
 use crate::random::Source;
-use crate::script::Decision;
 use crate::world::{Event, Start, World, millis};
 use std::time::Duration;
 use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
 use zkshim::keeper::time::Now;
-use zkshim::keeper::txn::{PastDeletions, RevisionChanges, StoreCommand, StoreEvent};
+use zkshim::keeper::txn::{PastDeletions, RevisionChanges, StoreEvent};
 use zkshim::keeper::zxid::Revision;
 use zkshim::keeper::{Keeper, Options, Output};
 
@@ -54,9 +52,6 @@ pub(crate) struct Shim {
     /// What its wall clock shows beyond the world's.
     pub(crate) skew_ms: i64,
 }
-
-/// What a shim asks of etcd in so many milliseconds goes wrong together.
-const CALLS_WINDOW_MS: u64 = 100;
 
 /// More timers than this at one moment are a loop.
 const SPINS_MAX: u32 = 200;
@@ -299,94 +294,6 @@ impl World {
         self.input(start, Input::Timeout);
     }
 
-    /// A command is on its way to etcd.
-    fn call(&mut self, shim: usize, command: StoreCommand) {
-        let start = self.start_of(shim);
-        let odds = if self.faulty { self.plan.odds } else { Default::default() };
-        // By the time, not by the number of calls, which depends on all that was asked before.
-        let window = millis(self.now) / CALLS_WINDOW_MS;
-        let mut fate = odds.draw(self.chance.once(Source::Call(shim, window)), &command);
-        if fate != Fate::Answered && !self.script.takes(Decision::Call(shim, window)) {
-            fate = Fate::Answered;
-        }
-        let at = self.now + self.etcd_delay(shim);
-        self.schedule(at, Event::Call(start, command, fate));
-    }
-
-    /// How long the way to etcd takes, one way.
-    fn etcd_delay(&self, shim: usize) -> Duration {
-        let source = Source::Calls(shim, millis(self.now));
-        self.chance.once(source).millis(0, self.plan.etcd_ms)
-    }
-
-    pub(crate) fn called(&mut self, start: Start, command: StoreCommand, mut fate: Fate) {
-        let reached = self.etcd.out_until.is_none() && self.shims[start.shim].linked;
-        if !reached {
-            let mut random = self.chance.once(Source::Calls(start.shim, millis(self.now)));
-            let late = random.millis(500, 9000);
-            fate = random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
-        }
-        let there = &self.shims[start.shim];
-        if reached && self.now < there.slow_until && matches!(command, StoreCommand::Commit(..)) {
-            fate = Fate::Late(
-                self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(1000, 9000),
-            );
-        }
-        let there = &self.shims[start.shim];
-        if self.etcd.embedded && (there.number != start.number || there.keeper.is_none()) {
-            // The store is in the same process.
-            return;
-        }
-        let mut command = command;
-        if self.breaks.is_some_and(|breaks| !breaks.command(&mut command)) {
-            fate = Fate::Lost;
-        }
-        let soon = self.now + self.etcd_delay(start.shim);
-        let given_up = self.now
-            + self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(300, 2000);
-        let answer = match fate {
-            Fate::Answered | Fate::AnswerLost => {
-                let answer = match &command {
-                    StoreCommand::Progress => {
-                        self.stream_progress(start);
-                        None
-                    }
-                    command => self.etcd.call(command, self.now),
-                };
-                self.etcd_moved();
-                answer
-            }
-            Fate::Late(after) => {
-                // Only what changes something matters once nobody waits for it.
-                if !matches!(command, StoreCommand::Barrier(_) | StoreCommand::Progress) {
-                    self.schedule(self.now + after, Event::LateCall(command.clone()));
-                }
-                None
-            }
-            Fate::Lost => None,
-            Fate::Refused => refused(&command),
-        };
-        let known = matches!(fate, Fate::Answered | Fate::Refused);
-        let (at, answer) = match answer {
-            Some(answer) if known => (soon, Some(answer)),
-            _ => (given_up, unanswered(&command)),
-        };
-        if matches!(answer, Some(StoreEvent::Committed(_, Err(_)))) {
-            self.note(|_| format!("{command:?} gets {answer:?}"));
-        }
-        if let Some(answer) = answer {
-            self.schedule(at, Event::Answer(start, command, answer));
-        }
-    }
-
-    pub(crate) fn answered(&mut self, start: Start, command: &StoreCommand, event: StoreEvent) {
-        let event = if self.shims[start.shim].linked { Some(event) } else { unanswered(command) };
-        self.note(|_| format!("shim {}: {event:?}", start.shim));
-        if let Some(event) = event {
-            self.input(start, Input::Store(event));
-        }
-    }
-
     /// The watch begins, or goes on where it was broken off.
     pub(crate) fn resume_stream(&mut self, shim: usize, afresh: bool) {
         self.shims[shim].resumed += 1;
@@ -423,13 +330,13 @@ impl World {
         }
     }
 
-    fn stream_progress(&mut self, start: Start) {
+    pub(crate) fn stream_progress(&mut self, start: Start) {
         if self.shims[start.shim].number == start.number {
             self.stream(start.shim, StoreEvent::Progress(self.revision()));
         }
     }
 
-    fn stream(&mut self, shim: usize, event: StoreEvent) {
+    pub(crate) fn stream(&mut self, shim: usize, event: StoreEvent) {
         let source = Source::Stream(shim, millis(self.now));
         let lag = self.chance.once(source).millis(0, self.plan.lag_ms);
         let at = self.shims[shim].last_streamed.max(self.now + lag);

@@ -58,6 +58,16 @@ impl World {
         self.ask(index, asked);
     }
 
+    /// An ephemeral, at once.
+    pub(crate) fn first_write(&mut self, index: usize, random: &mut Random) {
+        let mut draw = Draw(random.clone());
+        let path = Some(Text::from(format!("/c/first{index}")));
+        let create = Create { path, flags: 1, ..draw.create(false) };
+        let create = Create { opcode: CreateOpcode::Create, ..create };
+        let xid = self.clients[index].next_xid();
+        self.ask(index, vec![(xid, Operation::Create(create))]);
+    }
+
     pub(crate) fn say_goodbye(&mut self, index: usize) {
         let xid = self.clients[index].next_xid();
         self.clients[index].closing = true;

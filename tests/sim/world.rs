@@ -170,6 +170,7 @@ impl World {
         if world.plan.fault_every.is_none() {
             world.checks.sessions.late_max = Some(world.plan.late_max());
         }
+        world.checks.sessions.skew = 2 * Duration::from_millis(world.plan.skew_ms.unsigned_abs());
         world.note(|world| format!("{:?}", world.plan));
         world.etcd.embedded = world.plan.sole;
         for shim in 0..world.plan.shims {

@@ -436,7 +436,9 @@ impl Desk<'_, '_> {
             }
             Internal::Pzxid(path, deleted) => {
                 let record = &self.replica.tree.find(path)?.record;
-                if record.keys.pzxid > *deleted || record.keys.creates > *deleted {
+                // What an earlier incarnation lost is no matter of this one.
+                let other = record.created > *deleted;
+                if other || record.keys.pzxid > *deleted || record.keys.creates > *deleted {
                     return None;
                 }
                 let planner = Planner::new(&mut self.overlay, self.settings, writer, request);

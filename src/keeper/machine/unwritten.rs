@@ -61,9 +61,14 @@ impl Keeper {
     /// The barrier of a new session has passed.
     pub(super) fn opened(&mut self, stay: Stay, connection: ConnectionId) {
         let open = self.connections.get(&connection).is_some_and(|open| !open.closed);
+        let (secret, unix_ms) = (self.replica.secret, self.now.unix_ms);
         let Some(local) = self.locals.find_stay(stay) else { return };
         if open {
             local.blocked = false;
+            if let Some(secret) = secret {
+                // It lives from when its client is told of it.
+                local.password = secret.password(stay.session, unix_ms, local.timeout);
+            }
             self.accept(stay.session, connection);
         } else {
             // Nobody knows of it.

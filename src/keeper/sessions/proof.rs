@@ -52,7 +52,8 @@ impl Secret {
         unix_ms: i64,
         timeout: Duration,
     ) -> [u8; PASSWORD_BYTES] {
-        let issued = u64::try_from(unix_ms).unwrap_or(0) / GRAIN_MS;
+        // Rounded up: no session is to end a moment before its time.
+        let issued = u64::try_from(unix_ms).unwrap_or(0).div_ceil(GRAIN_MS);
         let tenths = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX) / GRAIN_MS;
         let tenths = tenths.min((1 << (8 * TIMEOUT_BYTES)) - 1);
         let mut password = [0; PASSWORD_BYTES];
@@ -99,8 +100,8 @@ mod tests {
         let password = SECRET.password(SESSION, NOW_MS, TIMEOUT);
         let proof = SECRET.check(SESSION, &password).expect("it is genuine");
         assert!(proof.is_fresh(NOW_MS));
-        assert!(proof.is_fresh(NOW_MS + 9_800));
-        assert!(!proof.is_fresh(NOW_MS + 10_000));
+        assert!(proof.is_fresh(NOW_MS + 9_999), "not a moment too early");
+        assert!(!proof.is_fresh(NOW_MS + 10_100));
         assert!(proof.is_fresh(NOW_MS - 5_000), "the clock of another shim may be behind");
     }
 

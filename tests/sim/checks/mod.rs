@@ -184,7 +184,7 @@ impl Checks {
                 if asked == SessionId(0) || self.model.session(asked, at).is_some() {
                     return Err(format!("session {asked:?} was refused, but it is there"));
                 }
-                Ok(())
+                self.sessions.refused(asked, now)
             }
             Connected::Accepted { timeout_ms, session, .. } => {
                 let Some(seen) = self.connections.get_mut(&connection) else { return Ok(()) };
@@ -193,8 +193,12 @@ impl Checks {
                     return Err(format!("{asked:?} was asked for, {session:?} given"));
                 }
                 let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
-                self.sessions.accepted(*session, connection, timeout, now);
-                if self.model.session(*session, at).is_none() {
+                self.sessions.accepted(*session, connection, timeout, now)?;
+                let there = self.model.session(*session, at).is_some();
+                if there {
+                    self.sessions.has_key(*session);
+                }
+                if !there && self.sessions.is_written(*session) {
                     // Its shim stood still for so long that it does not know yet.
                     self.sessions.ended(*session, now);
                 }

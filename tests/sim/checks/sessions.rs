@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use zkshim::keeper::keyspace::Slot;
+use zkshim::keeper::keyspace::{NodeValue, Slot};
 use zkshim::keeper::request::{ConnectionId, SessionId};
-use zkshim::keeper::txn::{Change, RevisionChanges};
+use zkshim::keeper::tree::Kind;
+use zkshim::keeper::txn::{Change, KeyValue, RevisionChanges};
+
+/// Where clocks are further apart, a session without a key may be refused at any time.
+const SKEW_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Life {
@@ -18,6 +22,10 @@ struct Life {
     doomed: bool,
     closed_by_client: bool,
     ended_at: Option<Duration>,
+    /// Its key has been in etcd.
+    written: bool,
+    /// Its client was told that it is no more.
+    refused: bool,
 }
 
 /// See the file's text.
@@ -26,6 +34,8 @@ pub(crate) struct Sessions {
     lives: BTreeMap<SessionId, Life>,
     /// What a session may live longer than its timeout, in a run without faults.
     pub(crate) late_max: Option<Duration>,
+    /// How far two shims' wall clocks may be apart: a session without a key is judged by them.
+    pub(crate) skew: Duration,
     pub(crate) expired: u64,
     pub(crate) opened: u64,
 }
@@ -38,7 +48,7 @@ impl Sessions {
         connection: ConnectionId,
         timeout: Duration,
         now: Duration,
-    ) {
+    ) -> Result<(), String> {
         let opened = &mut self.opened;
         let known = self.lives.entry(session).or_insert_with(|| {
             *opened += 1;
@@ -50,17 +60,34 @@ impl Sessions {
                 doomed: false,
                 closed_by_client: false,
                 ended_at: None,
+                written: false,
+                refused: false,
             }
         });
         if connection < known.connection {
             // Its client has gone elsewhere since.
-            return;
+            return Ok(());
+        }
+        if known.refused {
+            return Err(format!("session {session:?} lives on after it was refused"));
         }
         known.connection = connection;
         known.timeout = timeout;
         known.doomed = false;
         known.heard_at = now;
         known.touched_at = now;
+        Ok(())
+    }
+
+    /// A shim says that a session is no more.
+    pub(crate) fn refused(&mut self, session: SessionId, now: Duration) -> Result<(), String> {
+        let Some(life) = self.lives.get_mut(&session) else { return Ok(()) };
+        life.refused = true;
+        let lived = life.heard_at + life.timeout;
+        if !life.written && !life.closed_by_client && now + self.skew < lived {
+            return Err(format!("session {session:?} was refused before its time: {life:?}"));
+        }
+        Ok(())
     }
 
     /// A shim is handed a client's request; `steady` says that it has been in touch with etcd.
@@ -83,6 +110,29 @@ impl Sessions {
         if let Some(life) = self.lives.get_mut(&session) {
             life.ended_at.get_or_insert(now);
         }
+    }
+
+    /// No ephemeral is made for a session of which somebody was told that it is no more.
+    fn check_alive(&self, path: &str, entry: &KeyValue) -> Result<(), String> {
+        let value = NodeValue::decode(entry.value.clone()).ok_or("unreadable n")?;
+        let Kind::Ephemeral(owner) = value.kind else { return Ok(()) };
+        let Some(life) = self.lives.get(&owner) else { return Ok(()) };
+        if life.ended_at.is_some() || (life.refused && self.skew <= SKEW_MAX) {
+            return Err(format!("{path} was written after session {owner:?} ended: {life:?}"));
+        }
+        Ok(())
+    }
+
+    /// Its key is there.
+    pub(crate) fn has_key(&mut self, session: SessionId) {
+        if let Some(life) = self.lives.get_mut(&session) {
+            life.written = true;
+        }
+    }
+
+    /// Whether its key was ever there.
+    pub(crate) fn is_written(&self, session: SessionId) -> bool {
+        self.lives.get(&session).is_some_and(|life| life.written)
     }
 
     pub(crate) fn closed_by_client(&mut self, session: SessionId) {
@@ -111,9 +161,28 @@ impl Sessions {
         now: Duration,
     ) -> Result<(), String> {
         for change in &changes.changes {
-            let Change::Delete(key) = change else { continue };
-            let Some(Slot::Session(session)) = Slot::parse(key) else { continue };
+            let (key, put) = match change {
+                Change::Put(entry) => (&entry.key, true),
+                Change::Delete(key) => (key, false),
+            };
+            let session = match (Slot::parse(key), change) {
+                (Some(Slot::Session(session)), _) => session,
+                (Some(Slot::Node(path)), Change::Put(entry)) => {
+                    self.check_alive(&path, entry)?;
+                    continue;
+                }
+                _ => continue,
+            };
             let Some(life) = self.lives.get_mut(&session) else { continue };
+            if put {
+                // A first key may come when the session has lived and ended elsewhere: it holds
+                // nothing, and goes with its lease.
+                life.written = true;
+                continue;
+            }
+            if life.ended_at.is_some() {
+                continue;
+            }
             life.ended_at = Some(now);
             if life.closed_by_client {
                 continue;
@@ -142,7 +211,8 @@ impl Sessions {
     pub(crate) fn overdue(&self, now: Duration, long: Duration) -> Vec<SessionId> {
         self.lives
             .iter()
-            .filter(|(_, life)| life.ended_at.is_none() && life.touched_at + long < now)
+            .filter(|(_, life)| life.written && life.ended_at.is_none())
+            .filter(|(_, life)| life.touched_at + long < now)
             .map(|(session, _)| *session)
             .collect()
     }

@@ -194,8 +194,12 @@ impl Armed {
             {
                 self.reloads.pop_front();
                 if reload.to > self.told_to {
-                    for told in difference(model, reload) {
+                    let (told, stirred) = difference(model, reload);
+                    for told in told {
                         self.fire(model, &told, reload);
+                    }
+                    for parent in stirred {
+                        self.fire_child(model, &parent, reload);
                     }
                     self.told_to = reload.to;
                 }
@@ -233,10 +237,13 @@ impl Armed {
             self.expect(model, kind, path, told.acl.as_deref(), step);
         }
         if told.kind != StepKind::DataChanged {
-            let parent = path::parent_or_root(path);
-            if self.child.remove(parent) | self.persistent.contains(parent) {
-                self.expect(model, EventKind::NodeChildrenChanged, parent, None, step);
-            }
+            self.fire_child(model, path::parent_or_root(path), step);
+        }
+    }
+
+    fn fire_child(&mut self, model: &Model, parent: &str, step: Reload) {
+        if self.child.remove(parent) | self.persistent.contains(parent) {
+            self.expect(model, EventKind::NodeChildrenChanged, parent, None, step);
         }
     }
 
@@ -274,31 +281,41 @@ impl Armed {
     }
 }
 
-/// What a reload tells: deletions deepest first, creations from the top, then changes of data.
-fn difference(model: &Model, reload: Reload) -> Vec<Told> {
+/// What a reload tells: deletions deepest first, creations from the top, then changes of data; and
+/// the parents whose children came and went meanwhile.
+fn difference(model: &Model, reload: Reload) -> (Vec<Told>, Vec<String>) {
     let touched: BTreeSet<&str> = model
         .moments
         .range(Revision(reload.from.0 + 1)..=reload.to)
         .flat_map(|(_, moment)| moment.told.iter().map(|told| told.path.as_str()))
         .collect();
-    let (mut gone, mut born, mut changed) = (Vec::new(), Vec::new(), Vec::new());
-    for path in touched {
+    let (mut gone, mut born_now, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+    for &path in &touched {
         let stat = |at| model.stat(path, at).map(|stat| (stat.czxid, stat.mzxid));
         let told = |kind| Told { kind, path: path.to_owned(), acl: None };
         match (stat(reload.from), stat(reload.to)) {
             (None, None) => {}
-            (None, Some(_)) => born.push(told(StepKind::Created)),
+            (None, Some(_)) => born_now.push(told(StepKind::Created)),
             (Some(_), None) => gone.push(told(StepKind::Deleted)),
             (Some(was), Some(is)) if was.0 != is.0 => {
                 gone.push(told(StepKind::Deleted));
-                born.push(told(StepKind::Created));
+                born_now.push(told(StepKind::Created));
             }
             (Some(was), Some(is)) if was.1 != is.1 => changed.push(told(StepKind::DataChanged)),
             (Some(_), Some(_)) => {}
         }
     }
     gone.reverse();
-    gone.into_iter().chain(born).chain(changed).collect()
+    let parents = touched.iter().map(|path| path::parent_or_root(path)).collect::<BTreeSet<_>>();
+    let stirred = parents.into_iter().filter(|parent| {
+        let born = |at| model.stat(parent, at).map(|stat| stat.czxid);
+        let same = born(reload.from).is_some() && born(reload.from) == born(reload.to);
+        let told = |told: &Told| path::parent_or_root(&told.path) == *parent;
+        same && model.creates(parent, reload.from) != model.creates(parent, reload.to)
+            && !gone.iter().chain(&born_now).any(told)
+    });
+    let stirred = stirred.map(str::to_owned).collect();
+    (gone.iter().chain(&born_now).chain(&changed).cloned().collect(), stirred)
 }
 
 fn listed(list: &Option<Vec<Option<jute::Text>>>) -> impl Iterator<Item = &str> {

@@ -376,12 +376,17 @@ impl Desk<'_, '_> {
             Err(Full) => {
                 // A large request goes flat, where more fits, or else alone, and claims nothing.
                 claims.clear();
+                let after = self.follows.then(|| self.chain.last_link()).flatten();
                 *builder = Builder::new(Shape::Flat, self.room.gathers());
+                builder.follow(after);
                 if builder.check(Some(session), plan, claims).is_ok() {
                     return Ok(());
                 }
                 *builder = Builder::alone(self.room.most());
-                builder.check(Some(session), plan, claims).map_err(|Full| Run::NeverFits)
+                builder.follow(after);
+                // It is judged by itself, and answered behind what is under way.
+                let too_much = || self.chain.last().map_or(Run::NeverFits, Run::Behind);
+                builder.check(Some(session), plan, claims).map_err(|Full| too_much())
             }
         }
     }

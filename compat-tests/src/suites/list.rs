@@ -2,7 +2,7 @@
 //!
 //! `brief CLASS` is part of every `make test`, `whole CLASS` of a run of the whole suite, and
 //! `ensemble CLASS` needs several servers; of the class above, `in-ensemble METHOD` needs them,
-//! too, and `without METHOD: REASON` is left out. So is `never CLASS: REASON`; the class may end
+//! too, and `without METHOD: REASON` is left out, `not-on-etcd METHOD: REASON` only there. So is `never CLASS: REASON`; the class may end
 //! in `*`, for all of that beginning that no other line names.
 
 use std::collections::BTreeSet;
@@ -29,13 +29,21 @@ pub struct Class {
     pub in_ensemble: Vec<String>,
     /// The methods that are left out, with the reasons.
     pub without: Vec<(String, String)>,
+    /// The methods that are left out on etcd, with the reasons.
+    pub not_on_etcd: Vec<(String, String)>,
 }
 
 impl Class {
     /// The whole of a class.
     #[must_use]
     pub fn of(name: String) -> Self {
-        Self { name, part: Part::Whole, in_ensemble: Vec::new(), without: Vec::new() }
+        Self {
+            name,
+            part: Part::Whole,
+            in_ensemble: Vec::new(),
+            without: Vec::new(),
+            not_on_etcd: Vec::new(),
+        }
     }
 }
 
@@ -74,6 +82,7 @@ impl List {
             "ensemble" => self.add(rest, Part::Ensemble)?,
             "in-ensemble" => self.last()?.in_ensemble.push(rest.to_owned()),
             "without" => self.last()?.without.push(reasoned(rest)?),
+            "not-on-etcd" => self.last()?.not_on_etcd.push(reasoned(rest)?),
             "never" => self.never.push(reasoned(rest)?),
             _ => bail!("the first word is unknown"),
         }
@@ -134,8 +143,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const TEXT: &str =
-        "# why\nbrief a.A\n  without x: it is slow\n  in-ensemble y\nwhole a.B\nnever a.c.*: no\n";
+    const TEXT: &str = "# why\nbrief a.A\n  without x: it is slow\n  in-ensemble y\n  not-on-etcd z: it is big\nwhole a.B\nnever a.c.*: no\n";
 
     #[test]
     fn a_list_is_read() {
@@ -144,6 +152,7 @@ mod tests {
         assert_eq!(names, [("a.A", Part::Brief), ("a.B", Part::Whole)]);
         assert_eq!(list.classes[0].in_ensemble, ["y"]);
         assert_eq!(list.classes[0].without, [("x".to_owned(), "it is slow".to_owned())]);
+        assert_eq!(list.classes[0].not_on_etcd, [("z".to_owned(), "it is big".to_owned())]);
         assert_eq!(list.never, [("a.c.*".to_owned(), "no".to_owned())]);
         assert!(List::parse("brief a\nbrief a").is_err(), "twice");
         assert!(List::parse("never a").is_err(), "no reason");

@@ -150,10 +150,9 @@ fn run_jvm(
     }
     command.args(["-cp", class_path, MAIN]);
     for class in classes {
-        let without = class.without.iter().map(|(method, _)| method);
-        let several = class.in_ensemble.iter().filter(|_| found == Found::Embedded);
         command.arg(&class.name);
-        command.args(without.chain(several).map(|method| format!("-{}#{method}", class.name)));
+        let without = without(class, found).map(|method| format!("-{}#{method}", class.name));
+        command.args(without);
     }
     let began = Instant::now();
     let mut program = Program::start("a suite", command)?;
@@ -177,6 +176,14 @@ fn run_jvm(
     }
     outcome.lock().map_err(|_| anyhow!("another JVM failed"))?.add(here);
     Ok(())
+}
+
+/// The methods of a class that are not run.
+fn without(class: &Class, found: Found) -> impl Iterator<Item = &String> {
+    let never = class.without.iter().map(|(method, _)| method);
+    let several = class.in_ensemble.iter().filter(move |_| found == Found::Embedded);
+    let on_etcd = class.not_on_etcd.iter().filter(move |_| found == Found::Etcd);
+    never.chain(several).chain(on_etcd.map(|(method, _)| method))
 }
 
 const MAIN: &str = "zkshim.suites.RunSuite";

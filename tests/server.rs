@@ -131,18 +131,40 @@ fn frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// A request for an ephemeral znode without data that anyone may use.
-fn create_ephemeral(xid: i32, path: &str) -> Vec<u8> {
-    let text = |text: &str| [&(text.len() as i32).to_be_bytes(), text.as_bytes()].concat();
-    let int = |int: i32| int.to_be_bytes().to_vec();
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as i32).to_be_bytes(), text.as_bytes()].concat()
+}
+
+fn int(int: i32) -> Vec<u8> {
+    int.to_be_bytes().to_vec()
+}
+
+/// The body of a create: a znode without data that anyone may use.
+fn create(path: &str, flags: i32) -> Vec<u8> {
     let acl = [int(1), int(31), text("world"), text("anyone")].concat();
-    [int(xid), int(1), text(path), int(0), acl, int(1)].concat()
+    [text(path), int(0), acl, int(flags)].concat()
+}
+
+/// A request for an ephemeral znode.
+fn create_ephemeral(xid: i32, path: &str) -> Vec<u8> {
+    [int(xid), int(1), create(path, 1)].concat()
+}
+
+/// A request for several operations of one type at once, given their bodies.
+fn multi(xid: i32, opcode: i32, bodies: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+    let header = |opcode, done| [int(opcode), vec![u8::from(done)], int(-1)].concat();
+    let mut request = [int(xid), int(14)].concat();
+    for body in bodies {
+        request.extend(header(opcode, false));
+        request.extend(body);
+    }
+    request.extend(header(-1, true));
+    request
 }
 
 /// A request whether a znode exists.
 fn exists(xid: i32, path: &str) -> Vec<u8> {
-    let text = [&(path.len() as i32).to_be_bytes(), path.as_bytes()].concat();
-    [&xid.to_be_bytes()[..], &3_i32.to_be_bytes(), &text, &[0]].concat()
+    [int(xid), int(3), text(path), vec![0]].concat()
 }
 
 /// The error in a reply's header.
@@ -221,6 +243,21 @@ fn a_session_and_its_ephemerals_survive_a_restart() {
     assert_eq!(error_of(&reply), 0);
     let owner = &reply[16 + 44..16 + 52];
     assert_eq!(owner, id.to_be_bytes(), "it is still the session's");
+}
+
+#[test]
+fn a_multi_that_fits_into_a_frame_fits_into_the_embedded_store() {
+    let zkshim = Zkshim::start(&[]);
+    let (mut stream, ..) = zkshim.session(0, &[0; 16]);
+    let paths: Vec<String> = (0..8_000).map(|number| format!("/node-{number}")).collect();
+    let creates = paths.iter().map(|path| create(path, 0));
+    let deletes = paths.iter().map(|path| [text(path), int(-1)].concat());
+    for request in [multi(1, 1, creates), multi(2, 2, deletes)] {
+        send(&mut stream, &request);
+        assert_eq!(error_of(&frame(&mut stream).expect("an answer")), 0);
+    }
+    send(&mut stream, &exists(3, &paths[0]));
+    assert_eq!(error_of(&frame(&mut stream).expect("an answer")), -101);
 }
 
 #[test]

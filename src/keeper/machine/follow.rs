@@ -21,7 +21,10 @@ use rustc_hash::FxHashSet;
 use std::time::Duration;
 
 /// Values of etcd's `--max-txn-ops` that are tried, beside the default of 128.
-pub(super) const PROBES: [usize; 3] = [2048, 1024, 512];
+const PROBES: [usize; 3] = [2048, 1024, 512];
+
+/// What a store of one's own is tried with first: a request of a mebibyte does not ask for more.
+const PROBE_OF_ONES_OWN: usize = 1 << 17;
 
 /// The TTL of the lease that a shim's own keys are on.
 const SHIM_TTL: Duration = Duration::from_secs(60);
@@ -130,7 +133,11 @@ impl Keeper {
 
     /// How many compares a txn may hold is known only by trying: a txn of compares alone is a
     /// read, and costs etcd nothing. Sizes are tried when something does not fit.
-    pub(super) fn send_probe(&mut self, size: usize) {
+    pub(super) fn send_first_probe(&mut self) {
+        self.send_probe(if self.options.sole { PROBE_OF_ONES_OWN } else { PROBES[0] });
+    }
+
+    fn send_probe(&mut self, size: usize) {
         let token = self.next_token();
         let key = Slot::Batch(self.settings.shim).key();
         let compares = vec![Compare::ModRevision(key, Revision::NEVER); size];
@@ -147,7 +154,7 @@ impl Keeper {
                 return;
             }
             (Ok(_), _) => {
-                tracing::info!(size, "etcd takes larger txns than by default");
+                tracing::info!(size, "the store takes larger txns than by default");
                 self.room.operations_proved(size);
                 self.probe = Probe::Done;
             }

@@ -3,7 +3,6 @@
 use crate::keeper::batch::{Batch, Entry, Fate};
 use crate::keeper::error::ErrorCode;
 use crate::keeper::machine::chain::may_be_followed;
-use crate::keeper::machine::follow::PROBES;
 use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Carried, Internal, Keeper, Probe, Waiter};
 use crate::keeper::overlay::{Overlay, RequestIndex};
@@ -369,7 +368,7 @@ impl Keeper {
             self.behind_probe.push(session);
         }
         if self.probe == Probe::NotYet {
-            self.send_probe(PROBES[0]);
+            self.send_first_probe();
         }
     }
 

@@ -33,7 +33,8 @@ use tokio::sync::{mpsc, watch};
 pub struct Options {
     /// A directory of its own; it is created if there is none.
     pub data_dir: PathBuf,
-    /// The largest value that is going to be written; what etcd takes by default is taken anyway.
+    /// The largest value that is going to be written, and so large a request is taken whatever
+    /// it asks for; 0 holds all txns to etcd's default limits.
     pub value_bytes_max: usize,
 }
 
@@ -43,15 +44,27 @@ impl Options {
         Self { data_dir, value_bytes_max: 0 }
     }
 
+    /// etcd has its limits for the sake of its other users; this store has none.
     fn limits(&self) -> Limits {
         let limits = Limits::default();
-        let needed = self.value_bytes_max.saturating_add(AROUND_VALUE_BYTES);
-        Limits { request_bytes_max: limits.request_bytes_max.max(needed), ..limits }
+        if self.value_bytes_max == 0 {
+            return limits;
+        }
+        let needed = self.value_bytes_max.saturating_mul(TXN_PER_REQUEST);
+        Limits {
+            txn_ops_max: TXN_OPS_MAX,
+            request_bytes_max: limits.request_bytes_max.max(needed),
+            ..limits
+        }
     }
 }
 
-/// What a txn is longer than the value in it.
-const AROUND_VALUE_BYTES: usize = 16 * 1024;
+/// How many operations a txn may have: more than a multi can bring.
+const TXN_OPS_MAX: usize = 1 << 17;
+
+/// By how much a txn may be longer than the request that it is for: a delete of a few bytes takes
+/// several keys.
+const TXN_PER_REQUEST: usize = 16;
 
 /// The embedded store at work on its thread.
 #[derive(Debug)]

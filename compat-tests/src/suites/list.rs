@@ -2,8 +2,9 @@
 //!
 //! `brief CLASS` is part of every `make test`, `whole CLASS` of a run of the whole suite, and
 //! `ensemble CLASS` needs several servers; of the class above, `in-ensemble METHOD` needs them,
-//! too, and `without METHOD: REASON` is left out, `not-on-etcd METHOD: REASON` only there. So is `never CLASS: REASON`; the class may end
-//! in `*`, for all of that beginning that no other line names.
+//! too, and `without METHOD: REASON` is left out, `not-on-etcd METHOD: REASON` only there. So is
+//! `never CLASS: REASON`; the class may end in `*`, for all of that beginning that no other line
+//! names.
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use compat_tests::faults::cluster::Settings;
+use compat_tests::faults::holders::Client;
 use compat_tests::faults::kind::Kind;
 use compat_tests::faults::namespace;
 use compat_tests::faults::recovery::table;
@@ -32,6 +33,9 @@ struct Cli {
     /// The kinds to choose from, separated by commas; all of them by default.
     #[arg(long, value_name = "KIND,KIND", value_delimiter = ',')]
     kinds: Vec<Kind>,
+    /// Clients of others that hold locks and ephemerals throughout.
+    #[arg(long, value_name = "CLIENT,CLIENT", value_delimiter = ',')]
+    clients: Vec<Client>,
     /// etcd's --quota-backend-bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     quota_bytes: u64,
@@ -39,16 +43,17 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = if namespace::is_inside() { inside(&cli) } else { outside() };
+    let done = if namespace::is_inside() { inside(&cli) } else { outside(&cli) };
     done.unwrap_or_else(|error| {
         eprintln!("zk-faults: {error:#}");
         ExitCode::from(2)
     })
 }
 
-fn outside() -> Result<ExitCode> {
+fn outside(cli: &Cli) -> Result<ExitCode> {
     namespace::can_be_made().map_err(anyhow::Error::msg)?;
     compat_tests::faults::cluster::fetch()?;
+    cli.clients.iter().try_for_each(|client| client.fetch())?;
     namespace::run_inside()
 }
 
@@ -56,14 +61,17 @@ fn inside(cli: &Cli) -> Result<ExitCode> {
     let kinds = if cli.kinds.is_empty() { Kind::all().to_vec() } else { cli.kinds.clone() };
     let settings = Settings { seed: cli.seed, quota_bytes: cli.quota_bytes, ..Settings::default() };
     let time = Duration::from_secs(60 * cli.minutes);
-    let plan = Plan { seed: cli.seed, kinds, rounds: cli.rounds, time, settings };
+    let (seed, rounds, clients) = (cli.seed, cli.rounds, cli.clients.clone());
+    let plan = Plan { seed, kinds, rounds, time, clients, settings };
     let report = run(&plan)?;
     println!("\n{}", table(&report.recoveries));
     println!(
-        "{} faults, {} writes acknowledged, the lock held {} times, {} violations",
+        "{} faults, {} writes acknowledged, the lock held {} times, {} recorded answers, \
+         {} violations",
         report.recoveries.len(),
         report.writes,
         report.holds,
+        report.answered,
         report.violations.len()
     );
     for violation in &report.violations {

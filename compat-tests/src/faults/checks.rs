@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::conformance::multi::{Operation, Outcome, outcomes, request};
 use crate::conformance::wire::{op, record};
 use crate::faults::record::{Hold, Record, Told};
 use crate::faults::roamer::Roamer;
@@ -21,6 +22,8 @@ pub struct Ending {
     pub left: Vec<String>,
 }
 
+const READS_AT_ONCE: usize = 500;
+
 /// Reads it from one server.
 ///
 /// # Errors
@@ -31,21 +34,27 @@ pub fn read(server: SocketAddr) -> Result<Ending> {
     while !matches!(roamer.connect(), Ok(true)) {
         ensure!(Instant::now() < deadline, "{server} takes no client");
     }
-    let mut ask = |opcode, path: &str, watch: bool| {
-        let body = if watch { record().string(path).flag(false) } else { record().string(path) };
-        roamer.call(opcode, body).map_err(|trouble| anyhow!("read {path}: {trouble:?}"))
+    let mut ask = |opcode, body| {
+        roamer.call(opcode, body).map_err(|trouble| anyhow!("read the ending: {trouble:?}"))
     };
-    ask(op::SYNC, "/", false)?.ok()?;
-    let count = ask(op::EXISTS, "/faults/counter", true)?.stat()?.version;
+    let of = |path: &str| record().string(path).flag(false);
+    ask(op::SYNC, record().string("/"))?.ok()?;
+    let count = ask(op::EXISTS, of("/faults/counter"))?.stat()?.version;
     let mut ending = Ending { count, ..Ending::default() };
-    for name in ask(op::GET_CHILDREN, "/faults/numbers", true)?.names()? {
-        let path = format!("/faults/numbers/{name}");
-        let (data, _) = ask(op::GET_DATA, &path, true)?.data_and_stat()?;
-        let text = String::from_utf8(data.unwrap_or_default()).context("read a number")?;
-        ending.numbered.push((path, text));
+    let names = ask(op::GET_CHILDREN, of("/faults/numbers"))?.names()?;
+    let paths: Vec<String> = names.iter().map(|name| format!("/faults/numbers/{name}")).collect();
+    for some in paths.chunks(READS_AT_ONCE) {
+        let reads: Vec<_> =
+            some.iter().map(|path| Operation::read(op::GET_DATA, path, false)).collect();
+        let found = outcomes(&ask(op::MULTI_READ, request(&reads))?)?;
+        for (path, outcome) in some.iter().zip(found) {
+            let Outcome::Data(data, _) = outcome else { bail!("read {path}: {outcome:?}") };
+            let text = String::from_utf8(data.unwrap_or_default()).context("read a number")?;
+            ending.numbered.push((path.clone(), text));
+        }
     }
-    ending.left = ask(op::GET_CHILDREN, "/faults/here", true)?.names()?;
-    let lock = ask(op::EXISTS, "/faults/lock", true)?;
+    ending.left = ask(op::GET_CHILDREN, of("/faults/here"))?.names()?;
+    let lock = ask(op::EXISTS, of("/faults/lock"))?;
     if lock.error == 0 {
         ending.left.push("lock".to_owned());
     }

@@ -164,6 +164,14 @@ impl Cluster {
         named.unwrap_or_else(|| first_name(index))
     }
 
+    /// The member that a shim is connected to, by the word of its log.
+    #[must_use]
+    pub fn member_of(&self, shim: usize) -> Option<usize> {
+        let log = self.shims.get(shim)?.process.log();
+        let line = log.lines().rfind(|line| line.contains("connected to etcd"))?;
+        (0..COUNT).find(|index| line.contains(member_url(*index).as_str()))
+    }
+
     /// The member's data directory.
     ///
     /// # Errors

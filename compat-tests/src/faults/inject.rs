@@ -70,10 +70,8 @@ pub fn make(
         }
         Kind::LeaderPause | Kind::FollowerPause => strike_member(cluster, kind, targets)?,
         Kind::MajorityKill => kill_majority(cluster, targets)?,
-        Kind::ShimCut | Kind::ShimDeaf | Kind::ShimMute | Kind::ShimMemberCut => {
-            cut_shim(cluster, kind, targets.some);
-            (format!("shim {}", targets.some), vec![Mend::Network])
-        }
+        Kind::ShimCut | Kind::ShimDeaf | Kind::ShimMute => cut_shim(cluster, kind, targets),
+        Kind::ShimMemberCut | Kind::ShimLeaderCut => cut_shim(cluster, kind, targets),
         Kind::ClientCut | Kind::LeaderCut | Kind::FollowerCut => cut_others(cluster, kind, targets),
         Kind::Slow | Kind::Loss => spoil(cluster, kind, chance),
         Kind::LeaderMove => {
@@ -237,15 +235,22 @@ fn machines() -> Vec<Machine> {
     each.iter().flat_map(|machine| (0..COUNT).map(machine)).collect()
 }
 
-fn cut_shim(cluster: &Cluster, kind: Kind, shim: usize) {
+fn cut_shim(cluster: &Cluster, kind: Kind, targets: Targets) -> (String, Vec<Mend>) {
+    let shim = targets.some;
     let (shims, members) = ([shim_machine(shim)], [0, 1, 2].map(member_machine));
     match kind {
         Kind::ShimDeaf => cluster.network.set(&members, &shims, NONE),
         Kind::ShimMute => cluster.network.set(&shims, &members, NONE),
-        // Its first endpoint, unless it has had to look for another one.
-        Kind::ShimMemberCut => cluster.network.set_both(&shims, &[member_machine(shim)], NONE),
+        Kind::ShimMemberCut => {
+            let member = cluster.member_of(shim).unwrap_or(shim);
+            cluster.network.set_both(&shims, &[member_machine(member)], NONE);
+        }
+        Kind::ShimLeaderCut => {
+            cluster.network.set_both(&shims, &[member_machine(targets.leader)], NONE);
+        }
         _ => cluster.network.set_both(&shims, &members, NONE),
     }
+    (format!("shim {shim}"), vec![Mend::Network])
 }
 
 const FILLER_BYTES: usize = 1 << 20;

@@ -23,6 +23,8 @@ pub enum Kind {
     ShimMute,
     /// A shim and the member that it is connected to do not hear each other.
     ShimMemberCut,
+    /// A shim and etcd's leader do not hear each other.
+    ShimLeaderCut,
     /// A machine with clients does not reach the shim that they are on.
     ClientCut,
     /// etcd's leader is killed and started again.
@@ -101,7 +103,8 @@ impl Kind {
             Self::LeaderKill | Self::FollowerKill | Self::LeaderTerm => 5_000,
             Self::NoSpace | Self::DiskFull | Self::CompactPaused | Self::MajorityKill => 6_000,
             Self::LeaderPause | Self::FollowerPause | Self::Slow | Self::Loss => 6_000,
-            Self::ShimCut | Self::ShimDeaf | Self::ShimMute | Self::ShimMemberCut => 12_000,
+            Self::ShimCut | Self::ShimDeaf | Self::ShimMute => 12_000,
+            Self::ShimMemberCut | Self::ShimLeaderCut => 12_000,
             Self::ClientCut | Self::LeaderCut | Self::FollowerCut => 12_000,
             Self::ShimPauseLong => 16_000,
         })
@@ -129,6 +132,8 @@ impl Kind {
             | Self::FollowerKill
             | Self::FollowerPause
             | Self::FollowerCut
+            | Self::ShimMemberCut
+            | Self::ShimLeaderCut
             | Self::MemberReplace
             | Self::DiskFull => Some(Duration::from_secs(5)),
             _ => None,
@@ -152,6 +157,7 @@ impl Kind {
                 | Self::Defragment
                 | Self::ShimPause
                 | Self::ShimMemberCut
+                | Self::ShimLeaderCut
                 | Self::MemberReplace
         )
     }

@@ -12,6 +12,7 @@ pub mod admin;
 pub mod inject;
 pub mod kind;
 
+pub mod holders;
 pub mod load;
 pub mod record;
 pub mod roamer;

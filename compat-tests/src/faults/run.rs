@@ -1,21 +1,26 @@
 //! A run: servers, load, one fault after the other, and the judgement.
 
+use std::env;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::differential::chance::Chance;
 use crate::faults::admin::Admin;
 use crate::faults::checks::{judge, read};
 use crate::faults::cluster::{Cluster, Settings, shim_addresses};
+use crate::faults::holders::{Client, Holders};
 use crate::faults::inject::{make, mend};
 use crate::faults::kind::{Kind, Since};
-use crate::faults::load::{Load, prepare};
+use crate::faults::load::{Load, WRITER_TIMEOUT, prepare};
 use crate::faults::record::Record;
 use crate::faults::recovery::{Recovery, clients_of, seconds};
+use crate::history::check::check;
+use crate::history::record::History;
+use crate::history::workload::{Running, Workload};
 
 /// How long after a fault was mended every client must work again, whatever it was.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,6 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AFTERMATH: Duration = Duration::from_secs(2);
 /// How long the clients have to go back to their shims.
 const SETTLING: Duration = Duration::from_secs(1);
+/// The clients whose every answer is recorded, and how long each pauses between two turns.
+const HISTORY_CLIENTS: usize = 6;
+const HISTORY_PACE: Duration = Duration::from_millis(25);
+/// A history is judged after so many faults, and another one begun: to judge one takes time that
+/// grows faster than the history.
+const HISTORY_FAULTS: usize = 4;
 /// A shim that was cut off has so long beyond half of a timeout until it is seen to have cut.
 const CUT_SLACK: Duration = Duration::from_millis(1500);
 
@@ -37,6 +48,8 @@ pub struct Plan {
     pub rounds: Option<usize>,
     /// When to begin no further fault.
     pub time: Duration,
+    /// Clients of others that hold locks throughout.
+    pub clients: Vec<Client>,
     /// Of the servers.
     pub settings: Settings,
 }
@@ -52,6 +65,8 @@ pub struct Report {
     pub writes: usize,
     /// How many times the lock was held.
     pub holds: usize,
+    /// How many answers the recorded history has.
+    pub answered: u64,
 }
 
 /// Runs a plan, inside a world.
@@ -64,12 +79,15 @@ pub fn run(plan: &Plan) -> Result<Report> {
     prepare(&shim_addresses())?;
     let record = Arc::new(Record::default());
     let load = Load::start(&cluster, &record)?;
+    let holders = plan.clients.iter().map(|client| Holders::start(*client, &cluster));
+    let holders = holders.collect::<Result<Vec<_>>>()?;
     let recoveries = faults(plan, &mut cluster, &admin, &record, &load);
+    holders.into_iter().try_for_each(|holders| holders.finish(&record))?;
     load.stop();
     if recoveries.is_err() {
         logs(&cluster);
     }
-    let recoveries = recoveries?;
+    let (recoveries, answered) = recoveries?;
     let mut endings = Vec::new();
     for server in shim_addresses() {
         endings.push(read(server)?);
@@ -88,7 +106,31 @@ pub fn run(plan: &Plan) -> Result<Report> {
     if !violations.is_empty() {
         logs(&cluster);
     }
-    Ok(Report { recoveries, violations, writes, holds })
+    Ok(Report { recoveries, violations, writes, holds, answered })
+}
+
+/// The load whose every answer is recorded, from the first machine of clients.
+fn history(seed: u64, cluster: &Cluster) -> Result<Running> {
+    let mut workload = Workload::new(shim_addresses(), seed);
+    workload.clients = HISTORY_CLIENTS;
+    workload.session_timeout = WRITER_TIMEOUT;
+    workload.pace = HISTORY_PACE;
+    let machine = cluster.clients.first().context("there are machines of clients")?;
+    // Its thread is born in the namespace of the thread that starts it.
+    machine.within(|| workload.start())
+}
+
+fn judge_history(history: &History, record: &Record) -> Result<()> {
+    let verdict = check(history);
+    println!("{verdict}");
+    if verdict.is_clean() {
+        return Ok(());
+    }
+    let file = env::current_dir()?.join(format!("faults-{}.history", history.run.seed));
+    history.save(&file)?;
+    record.violation(format!("the history in {} is not clean", file.display()));
+    verdict.violations.iter().for_each(|violation| record.violation(format!("{violation:?}")));
+    Ok(())
 }
 
 fn faults(
@@ -97,7 +139,7 @@ fn faults(
     admin: &Admin,
     record: &Record,
     load: &Load,
-) -> Result<Vec<Recovery>> {
+) -> Result<(Vec<Recovery>, u64)> {
     let mut chance = Chance::new(plan.seed);
     let mut waiting = Vec::new();
     for _ in 0..plan.rounds.unwrap_or(0) {
@@ -106,6 +148,8 @@ fn faults(
     let end = Instant::now() + plan.time;
     let mut recoveries = Vec::new();
     all_work(record, Instant::now())?;
+    let mut recorded = history(plan.seed, cluster)?;
+    let mut answered = 0;
     while Instant::now() < end {
         let kind = match plan.rounds {
             Some(_) if waiting.is_empty() => break,
@@ -115,8 +159,15 @@ fn faults(
         recoveries.push(fault(kind, cluster, admin, record, &mut chance)?);
         load.call_home();
         sleep(SETTLING);
+        if recoveries.len() % HISTORY_FAULTS == 0 {
+            answered += recorded.answered();
+            judge_history(&recorded.stop()?, record)?;
+            recorded = history(chance.bits(), cluster)?;
+        }
     }
-    Ok(recoveries)
+    answered += recorded.answered();
+    judge_history(&recorded.stop()?, record)?;
+    Ok((recoveries, answered))
 }
 
 fn fault(

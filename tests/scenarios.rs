@@ -104,6 +104,7 @@ transcripts! {
     a_session_is_moved_only_with_a_fresh_lease,
     a_session_is_never_refused_before_a_barrier,
     a_session_lives_on_when_its_client_or_its_shim_goes,
+    a_session_that_ended_before_a_shim_started_is_not_believed,
     a_session_that_ended_without_a_key_is_refused_everywhere,
     a_session_that_is_being_believed_is_not_refused,
     a_session_whose_key_cannot_be_written_goes_on_elsewhere,

@@ -45,6 +45,7 @@ impl Keeper {
         match event {
             StoreEvent::Loaded(snapshot) => self.load(snapshot),
             StoreEvent::Deleted(past) => {
+                self.have_ended(&past.deletions);
                 let learnt = self.replica.learn(past);
                 self.write_down_learnt(learnt);
             }
@@ -77,6 +78,7 @@ impl Keeper {
     fn load(&mut self, snapshot: Snapshot) {
         let first = !self.loaded;
         let revision = snapshot.revision;
+        self.have_ended(&snapshot.deletions);
         let fell = revision < self.replica.applied;
         if fell {
             tracing::error!(

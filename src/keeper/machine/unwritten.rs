@@ -5,10 +5,12 @@
 //! after a while. If its shim dies before that, any other believes the password.
 
 use crate::keeper::acl::Identity;
+use crate::keeper::keyspace::Slot;
 use crate::keeper::machine::timers::NOBODY;
 use crate::keeper::machine::{Internal, Keeper, Waiter};
 use crate::keeper::request::{Body, Connect, ConnectionId, Operation, SessionId};
 use crate::keeper::sessions::{KeyState, Local, Pending, Stay, Work};
+use crate::keeper::txn::Deletion;
 use rand_chacha::rand_core::RngCore;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -193,6 +195,15 @@ impl Keeper {
     pub(super) fn has_ended(&mut self, session: SessionId) {
         let now = self.now.monotonic;
         self.ended.insert(session, now, now + self.options.session_timeout_max);
+    }
+
+    /// Sessions that ended before this shim followed the history, as far as it tells.
+    pub(super) fn have_ended(&mut self, deletions: &[Deletion]) {
+        for deletion in deletions {
+            if let Some(Slot::Session(session)) = Slot::parse(&deletion.key) {
+                self.has_ended(session);
+            }
+        }
     }
 
     /// What is due of all this.

@@ -182,8 +182,20 @@ fn every_lie_of_a_server_is_noticed() -> Result<()> {
     let server = Zkshim::start(&ZkshimOptions::embedded())?;
     let verdicts: Vec<Result<(u64, Verdict)>> = std::thread::scope(|scope| {
         let server = server.address();
-        let run = |lie: &'static Lie| scope.spawn(move || lied_to(server, *lie));
-        let threads: Vec<_> = LIES.iter().map(|(lie, _)| run(lie)).collect();
+        let run = |lie: Lie, rules: &'static [&'static str]| {
+            // In a short history a lie may happen to agree with what is allowed.
+            scope.spawn(move || {
+                let mut last = lied_to(server, lie, 7)?;
+                for seed in 8..13 {
+                    if last.1.violations.iter().any(|found| rules.contains(&found.rule)) {
+                        break;
+                    }
+                    last = lied_to(server, lie, seed)?;
+                }
+                Ok(last)
+            })
+        };
+        let threads: Vec<_> = LIES.iter().map(|(lie, rules)| run(*lie, rules)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no run panics")).collect()
     });
     let mut unnoticed = Vec::new();
@@ -199,9 +211,9 @@ fn every_lie_of_a_server_is_noticed() -> Result<()> {
     Ok(())
 }
 
-fn lied_to(server: SocketAddr, lie: Lie) -> Result<(u64, Verdict)> {
+fn lied_to(server: SocketAddr, lie: Lie, seed: u64) -> Result<(u64, Verdict)> {
     let liar = Liar::start(server, lie, 6)?;
-    let mut workload = Workload::new(vec![liar.address()], 7);
+    let mut workload = Workload::new(vec![liar.address()], seed);
     workload.clients = 4;
     workload.session_timeout = SESSION_TIMEOUT;
     let running = workload.start()?;

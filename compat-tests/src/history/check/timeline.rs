@@ -103,7 +103,7 @@ impl<'a> Timeline<'a> {
     }
 
     fn told(&mut self, path: &'a str, stat: &Stat) {
-        if stat.owner != 0 {
+        if stat.owner != 0 && !self.born.contains(path) {
             self.doubt(path);
         }
         self.add(path, stat.czxid, Change::Created);

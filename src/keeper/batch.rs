@@ -399,13 +399,13 @@ pub enum Fate {
 
 impl<W> Batch<W> {
     /// The keys that it writes.
-    pub fn written(&self) -> impl Iterator<Item = &Slot> {
+    pub fn written(&self) -> impl ExactSizeIterator<Item = &Slot> {
         self.written.keys()
     }
 
-    /// What the keys of a flat one will hold.
-    pub fn values(&self) -> impl Iterator<Item = (Slot, Option<Bytes>)> {
-        self.values.iter().cloned()
+    /// What the keys of a flat one will hold; asked once.
+    pub fn take_values(&mut self) -> Vec<(Slot, Option<Bytes>)> {
+        std::mem::take(&mut self.values)
     }
 
     /// The keys that it guards.

@@ -92,14 +92,6 @@ impl Chain {
     }
 }
 
-/// Whether a session's later writes may leave before this one has come back.
-pub(super) fn may_be_followed(work: &Work) -> bool {
-    match work {
-        Work::Request(_, operation) => !matches!(operation, Operation::CloseSession),
-        Work::Open { .. } | Work::Attach { .. } | Work::Expire => false,
-    }
-}
-
 /// Whether it needs a place in the store's history.
 pub(super) fn is_write(work: &Work) -> bool {
     match work {
@@ -109,7 +101,8 @@ pub(super) fn is_write(work: &Work) -> bool {
     }
 }
 
-/// Whether it is the only one of its session in a batch.
+/// Whether it is the only one of its session in a batch, and nothing of the session leaves before
+/// it has come back.
 pub(super) fn stands_alone(work: &Work) -> bool {
     match work {
         Work::Open { .. } | Work::Attach { .. } | Work::Expire => true,
@@ -141,15 +134,16 @@ impl Keeper {
     ) {
         batch.chained = batch.writes_anything;
         self.chain.broken &= !self.chain.flights.is_empty();
-        let writes = u32::try_from(batch.written().count()).unwrap_or(u32::MAX);
+        let writes = u32::try_from(batch.written().len()).unwrap_or(u32::MAX);
         self.chain.follow_at = self.now.monotonic + READ_FOR.saturating_mul(writes);
         self.chain.claims.add(token, batch);
         let link = batch.writes_anything.then_some((self.settings.shim, batch.number));
         let mut stays = Vec::new();
         if batch.writes_anything {
-            self.chain.ahead.add(batch.number, planned, batch.values());
+            let values = batch.take_values();
+            self.chain.ahead.add(batch.number, planned, values);
             let entries = batch.entries.iter().filter_map(|entry| match &entry.work {
-                Carried::Session(stay, pending) if may_be_followed(&pending.work) => Some(*stay),
+                Carried::Session(stay, pending) if !stands_alone(&pending.work) => Some(*stay),
                 _ => None,
             });
             stays.extend(entries);

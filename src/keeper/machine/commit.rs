@@ -2,7 +2,7 @@
 
 use crate::keeper::batch::{Batch, BatchNumber, Builder, Claims, Full, Room, Shape};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
-use crate::keeper::machine::chain::{Chain, is_write, may_be_followed, stands_alone};
+use crate::keeper::machine::chain::{Chain, is_write, stands_alone};
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
@@ -283,7 +283,7 @@ impl Desk<'_, '_> {
     fn take_run(&mut self, stay: Stay, local: &mut Local, builder: &mut Builder<Carried>) -> Run {
         let session = stay.session;
         if local.under_way > 0 {
-            let may_follow = |head: &Pending| is_write(&head.work) && may_be_followed(&head.work);
+            let may_follow = |head: &Pending| is_write(&head.work) && !stands_alone(&head.work);
             if !local.queue.front().is_some_and(may_follow) {
                 return Run::Joined;
             }

@@ -5,7 +5,7 @@
 
 use crate::keeper::acl;
 use crate::keeper::error::ErrorCode;
-use crate::keeper::machine::chain::{is_write, may_be_followed};
+use crate::keeper::machine::chain::{is_write, stands_alone};
 use crate::keeper::machine::{Keeper, SILENCE_MAX, Waiter};
 use crate::keeper::reader::Reader;
 use crate::keeper::request::{
@@ -132,7 +132,7 @@ impl Keeper {
             }
             let unwritten = local.key == KeyState::Unwritten;
             let Some(head) = local.queue.front() else { return };
-            if local.under_way > 0 && !(is_write(&head.work) && may_be_followed(&head.work)) {
+            if local.under_way > 0 && (!is_write(&head.work) || stands_alone(&head.work)) {
                 return;
             }
             let needs = match &head.work {

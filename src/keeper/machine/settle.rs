@@ -2,7 +2,7 @@
 
 use crate::keeper::batch::{Batch, Entry, Fate};
 use crate::keeper::error::ErrorCode;
-use crate::keeper::machine::chain::may_be_followed;
+use crate::keeper::machine::chain::stands_alone;
 use crate::keeper::machine::stats::Stats;
 use crate::keeper::machine::{Carried, Internal, Keeper, Probe, Waiter};
 use crate::keeper::overlay::{Overlay, RequestIndex};
@@ -480,7 +480,7 @@ fn session_of(entry: &Entry<Carried>) -> Option<SessionId> {
 
 /// Its session was not held up by it.
 fn may_go_on(entry: &Entry<Carried>) -> bool {
-    matches!(&entry.work, Carried::Session(_, pending) if may_be_followed(&pending.work))
+    matches!(&entry.work, Carried::Session(_, pending) if !stands_alone(&pending.work))
 }
 
 fn stay_of(entry: &Entry<Carried>) -> Option<Stay> {

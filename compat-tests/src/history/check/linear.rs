@@ -64,6 +64,7 @@ pub fn check<State: Clone + Eq + Hash, Op>(
     let mut search = Search {
         calls,
         apply,
+        awaited: calls.iter().filter_map(|call| call.after).collect(),
         under_way: BTreeSet::new(),
         possible: HashSet::from([(initial, BTreeSet::new())]),
         seen: 0,
@@ -81,6 +82,8 @@ pub fn check<State: Clone + Eq + Hash, Op>(
 struct Search<'a, State, Op, Apply> {
     calls: &'a [Call<Op>],
     apply: Apply,
+    /// Those that others wait for, under way already or not.
+    awaited: HashSet<usize>,
     under_way: BTreeSet<usize>,
     possible: HashSet<Configuration<State>>,
     seen: usize,
@@ -155,8 +158,7 @@ where
     /// Whether it makes a difference that this one happens, even if it changes nothing: it must,
     /// or others wait for it.
     fn is_needed(&self, index: usize) -> bool {
-        let is_waited_for = |other: &usize| self.calls[*other].after == Some(index);
-        self.calls[index].is_certain || self.under_way.iter().any(is_waited_for)
+        self.calls[index].is_certain || self.awaited.contains(&index)
     }
 
     fn put_into_effect(

@@ -120,6 +120,13 @@ fn what_was_sent_later_takes_effect_later_and_not_alone() {
     assert!(!after(1));
 }
 
+#[test]
+fn a_write_that_changes_nothing_may_make_room_for_one_that_is_sent_later() {
+    let write = maybe(Op::Write(0), 0, 6);
+    let increment = Call { after: Some(1), ..maybe(Op::Increment(None), 5, 6) };
+    assert!(is_linear(&[call(Op::Write(1), 0, 4), write, increment, call(Op::Read(2), 5, 6)]));
+}
+
 /// Tries every order of every set of the operations that may have happened.
 fn tries_all(state: u8, left: &[(usize, Call<Op>)], gone: &[usize]) -> bool {
     if left.iter().all(|(_, call)| !call.is_certain) {

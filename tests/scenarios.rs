@@ -144,4 +144,5 @@ transcripts! {
     when_a_lease_took_a_child_is_written_down,
     who_comes_back_while_a_session_is_taken_over_waits_for_it,
     whoever_meets_a_closing_session_waits_for_its_end,
+    word_of_an_end_goes_again_at_once_when_it_failed_with_others,
 }

@@ -131,7 +131,9 @@ impl Keeper {
     pub(super) fn retry_internal(&mut self, internal: Internal) {
         match internal {
             Internal::ExpireNode(_) | Internal::Meta | Internal::Secret(_) => {}
-            Internal::Pzxid(..) | Internal::Revoke(_) | Internal::Ended(_) => {
+            // It rests on nothing, so only others can have made it fail; and it is waited for.
+            Internal::Ended(_) => self.internal.push_back(internal),
+            Internal::Pzxid(..) | Internal::Revoke(_) => {
                 self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
             }
         }

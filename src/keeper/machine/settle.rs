@@ -203,7 +203,8 @@ impl Keeper {
                     }
                     None => self.drop_pending(stay.session, pending),
                 },
-                Carried::Internal(internal) => self.retry_internal(internal),
+                Carried::Internal(internal) if lost => self.retry_internal(internal),
+                Carried::Internal(internal) => self.internal.push_back(internal),
             }
         }
     }

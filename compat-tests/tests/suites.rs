@@ -12,7 +12,7 @@ const TOOLS: [&str; 3] = ["java", "javac", "mvn"];
 
 #[test]
 fn zookeepers_own_tests_pass_on_zkshim_embedded() -> Result<()> {
-    brief("zookeepers_own_tests_pass_on_zkshim_embedded", Suite::Zookeeper, 234)
+    brief("zookeepers_own_tests_pass_on_zkshim_embedded", Suite::Zookeeper, 233)
 }
 
 #[test]

@@ -165,7 +165,8 @@ pub struct Snapshot {
 /// token, in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreCommand {
-    /// Run a txn once; never send it twice. Answered by [`StoreEvent::Committed`].
+    /// Run a txn once; never send it twice. It is linearizable, also if it has compares alone.
+    /// Answered by [`StoreEvent::Committed`].
     Commit(Token, Txn),
     /// A linearizable read of nothing, sent after this call. Answered by
     /// [`StoreEvent::BarrierPassed`].

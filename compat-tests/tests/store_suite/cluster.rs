@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use compat_tests::servers::process::{Launch, Process, ask, free_port, retry_start};
 use tempfile::TempDir;
-use zkshim::keeper::txn::{LeaseId, StoreCommand, StoreEvent};
+use zkshim::keeper::txn::{CommitError, Compare, Key, LeaseId, StoreCommand, StoreEvent, Txn};
+use zkshim::keeper::zxid::Revision;
 use zkshim::store::etcd::Options;
 
 use crate::{Client, etcd_can_be_built, options};
@@ -94,8 +95,12 @@ async fn a_store_goes_on_when_the_leader_is_killed() {
     while !is_renewed(&mut client, lease, ttl).await {
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
-    // The next one has no majority left: nothing may be answered.
+    // The next one has no majority left: nothing may be answered, a txn of compares alone neither.
     members[third].kill().expect("it runs");
+    let absent = Compare::ModRevision(Key::from_static(b"absent"), Revision::NEVER);
+    let proof = Txn { compares: vec![absent], ..Txn::default() };
+    let proved = client.commit(proof).await;
+    assert!(matches!(proved, Err(CommitError::Unknown(_))), "{proved:?}");
     assert!(client.barrier().await.is_err());
 }
 

@@ -134,7 +134,7 @@ impl Keeper {
     }
 
     /// How many compares a txn may hold is known only by trying: a txn of compares alone is a
-    /// read, and costs etcd nothing. Sizes are tried when something does not fit.
+    /// read, and costs etcd next to nothing. Sizes are tried when something does not fit.
     pub(super) fn send_first_probe(&mut self) {
         self.send_probe(if self.options.sole { PROBE_OF_ONES_OWN } else { PROBES[0] });
     }

@@ -1,12 +1,12 @@
 //! Txns to etcd: what is sent, and what an error says about whether it happened.
 
-use crate::keeper::txn::{CommitError, Compare, Op, Txn, TxnAnswer};
+use crate::keeper::txn::{CommitError, Compare, Key, Op, Txn, TxnAnswer};
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::connection::describe;
 use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
 use etcd_client::proto::PbTxnOpResponse;
-use etcd_client::{CompareOp, PutOptions, TxnOp};
+use etcd_client::{CompareOp, GetOptions, PutOptions, TxnOp};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -49,10 +49,19 @@ pub(super) async fn commit(
 fn to_etcd(prefix: &Prefix, txn: Txn) -> etcd_client::Txn {
     let compares: Vec<_> =
         txn.compares.iter().map(|compare| compare_to_etcd(prefix, compare)).collect();
-    etcd_client::Txn::new()
-        .when(compares)
-        .and_then(ops_to_etcd(prefix, txn.then))
-        .or_else(ops_to_etcd(prefix, txn.otherwise))
+    let mut then = ops_to_etcd(prefix, txn.then);
+    let otherwise = ops_to_etcd(prefix, txn.otherwise);
+    if then.is_empty() && otherwise.is_empty() {
+        then.push(read_of_nothing(prefix));
+    }
+    etcd_client::Txn::new().when(compares).and_then(then).or_else(otherwise)
+}
+
+/// Makes etcd agree with its leader before it compares. Without any operation it takes a txn for
+/// a serializable read and compares with what the member has, however old that is
+/// (`txn.IsTxnSerializable`).
+fn read_of_nothing(prefix: &Prefix) -> TxnOp {
+    TxnOp::get(prefix.add(&Key::new()), Some(GetOptions::new().with_count_only()))
 }
 
 fn compare_to_etcd(prefix: &Prefix, compare: &Compare) -> etcd_client::Compare {

@@ -3,6 +3,7 @@
 //!
 //! It knows neither bytes nor sockets, nor what a request means.
 
+mod alarm;
 pub mod clock;
 pub mod outbox;
 pub mod running;
@@ -10,12 +11,11 @@ pub mod running;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Sleep, sleep};
 
+use crate::driver::alarm::Alarm;
 use crate::driver::clock::Clock;
 use crate::driver::outbox::Outbox;
 use crate::driver::running::Running;
@@ -197,17 +197,17 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         let mut now = self.clock.now();
         self.route_outputs();
         self.flush();
-        let timer = sleep(Duration::ZERO);
-        tokio::pin!(timer);
+        let mut alarm = Alarm::new(self.clock);
         loop {
-            let armed = arm(timer.as_mut(), self.keeper.poll_timeout(), now.monotonic);
+            let timeout = self.keeper.poll_timeout();
+            alarm.set(timeout.map(|timeout| timeout.saturating_sub(now.monotonic)));
             // Both receives and the timer are safe to cancel. The store comes first: what it
             // tells is what others wait for.
             let input = tokio::select! {
                 biased;
                 event = self.store_events.recv() => event.map(Input::Store),
                 input = self.inputs.recv() => input,
-                () = &mut timer, if armed => Some(Input::Timeout),
+                () = alarm.gone_off() => Some(Input::Timeout),
             };
             let Some(input) = input else { return };
             now = self.clock.now();
@@ -320,17 +320,6 @@ fn touch<'a>(
         touched.push(connection);
     }
     Some(route)
-}
-
-/// Sets the timer, unless it goes off early enough anyway: a timer that goes off too early costs
-/// one look at the clock, and setting it costs as much for each batch. False: there is no timer.
-fn arm(timer: std::pin::Pin<&mut Sleep>, timeout: Option<Duration>, now: Duration) -> bool {
-    let Some(timeout) = timeout else { return false };
-    let deadline = Instant::now() + timeout.saturating_sub(now);
-    if timer.is_elapsed() || timer.deadline() > deadline {
-        timer.reset(deadline);
-    }
-    true
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::net::Ipv4Addr;
 use std::sync::mpsc as sync_mpsc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
 use crate::keeper::request::SessionId;

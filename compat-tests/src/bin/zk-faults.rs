@@ -1,6 +1,7 @@
 //! Real faults: three etcd members and three zkshim in network namespaces, under load, while
 //! processes die and pause and networks split.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,6 +40,9 @@ struct Cli {
     /// etcd's --quota-backend-bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     quota_bytes: u64,
+    /// Leave the servers' logs there.
+    #[arg(long, value_name = "DIRECTORY")]
+    logs: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +66,8 @@ fn inside(cli: &Cli) -> Result<ExitCode> {
     let settings = Settings { seed: cli.seed, quota_bytes: cli.quota_bytes, ..Settings::default() };
     let time = Duration::from_secs(60 * cli.minutes);
     let (seed, rounds, clients) = (cli.seed, cli.rounds, cli.clients.clone());
-    let plan = Plan { seed, kinds, rounds, time, clients, settings };
+    let logs = cli.logs.clone();
+    let plan = Plan { seed, kinds, rounds, time, clients, settings, logs };
     let report = run(&plan)?;
     println!("\n{}", table(&report.recoveries));
     println!(

@@ -1,10 +1,12 @@
 //! A run: servers, load, one fault after the other, and the judgement.
 
 use std::env;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -52,6 +54,8 @@ pub struct Plan {
     pub clients: Vec<Client>,
     /// Of the servers.
     pub settings: Settings,
+    /// Where to leave the servers' logs, if they are wanted.
+    pub logs: Option<PathBuf>,
 }
 
 /// What a run showed.
@@ -84,6 +88,9 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let recoveries = faults(plan, &mut cluster, &admin, &record, &load);
     holders.into_iter().try_for_each(|holders| holders.finish(&record))?;
     load.stop();
+    if let Some(directory) = &plan.logs {
+        keep_logs(&cluster, directory)?;
+    }
     if recoveries.is_err() {
         logs(&cluster);
     }
@@ -182,6 +189,7 @@ fn fault(
         .map(|address| (address, clients_of(record, address)))
         .collect();
     let fault = make(cluster, admin, kind, chance)?;
+    let struck_at = time_of_day(fault.at);
     let since_fault = fault.at;
     sleep(kind.lasts());
     mend(cluster, admin, &fault)?;
@@ -201,7 +209,7 @@ fn fault(
     });
     let on_struck = struck.map(|(_, clients)| clients.as_slice()).unwrap_or_default();
     let recovery = Recovery::read(record, kind, (since_fault, since, Instant::now()), on_struck);
-    say(&fault.victim, &recovery);
+    say(&struck_at, &fault.victim, &recovery);
     check_cuts(record, &recovery, on_struck.len());
     Ok(recovery)
 }
@@ -228,7 +236,15 @@ fn check_cuts(record: &Record, recovery: &Recovery, clients: usize) {
     }
 }
 
-fn say(victim: &str, recovery: &Recovery) {
+/// The time in UTC, as in the servers' logs.
+fn time_of_day(at: Instant) -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let of_day = since_1970.saturating_sub(at.elapsed()).as_millis() % 86_400_000;
+    let (seconds, ms) = (of_day / 1000, of_day % 1000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn say(struck_at: &str, victim: &str, recovery: &Recovery) {
     let mut again = recovery.works_again.clone();
     again.sort_unstable();
     let again: Vec<_> = again.into_iter().map(seconds).collect();
@@ -238,7 +254,7 @@ fn say(victim: &str, recovery: &Recovery) {
         .map(|(timeout, after)| format!("{}s:{}", timeout.as_secs(), seconds(*after)))
         .collect();
     println!(
-        "{:18} {victim:24} again after {} | longest write {} | cut {} ({} of 60 s) {} | expired {}",
+        "{struck_at} {:18} {victim:24} again after {} | longest write {} | cut {} ({} of 60 s) {} | expired {}",
         recovery.kind.name(),
         again.join(" "),
         seconds(recovery.longest_write),
@@ -280,6 +296,17 @@ fn all_serve(cluster: &mut Cluster, since: Instant) -> Result<()> {
     let took = since.elapsed();
     if took > PATIENCE {
         bail!("the servers serve again only after {took:?}");
+    }
+    Ok(())
+}
+
+fn keep_logs(cluster: &Cluster, directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).context("make a directory for logs")?;
+    for (kind, servers) in [("shim", &cluster.shims), ("member", &cluster.members)] {
+        for (index, server) in servers.iter().enumerate() {
+            let file = directory.join(format!("{kind}-{index}.log"));
+            fs::write(&file, server.process.log()).context("write a log")?;
+        }
     }
     Ok(())
 }

@@ -104,6 +104,60 @@ async fn another_member_is_used_when_one_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_silent_member_is_left_as_soon_as_another_one_answers() {
+    on_each_etcd(|etcd| async move {
+        let silent = Proxy::start(etcd.address(), true).await;
+        let late = Proxy::start(etcd.address(), false).await;
+        let endpoints = vec![silent.endpoint(), late.endpoint()];
+        let mut client =
+            Client::open_with(Options { endpoints, ..options(&etcd.endpoint()) }).await;
+        client.loaded().await;
+        silent.silence();
+        let begun = Instant::now();
+        // As while a leader is elected: those that are asked instead do not answer at once.
+        let mending = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            late.mend();
+            late
+        });
+        while client.barrier().await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        mending.await.expect("mending does not panic");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_follows_to_the_member_that_answers() {
+    on_each_etcd(|etcd| async move {
+        let silent = Proxy::start(etcd.address(), true).await;
+        let good = Proxy::start(etcd.address(), true).await;
+        let endpoints = vec![silent.endpoint(), good.endpoint()];
+        let mut client =
+            Client::open_with(Options { endpoints, ..options(&etcd.endpoint()) }).await;
+        client.loaded().await;
+        let (lease, ttl) = client.grant(Duration::from_secs(60)).await;
+        // The first one opens a stream; the second one waits on it in vain.
+        for round in 0..2 {
+            client.store.send(StoreCommand::Renew(lease));
+            if round == 1 {
+                assert!(client.barrier().await.is_err());
+            }
+            let renewed = client.next(|event| match event {
+                StoreEvent::Renewed(_, ttl) => Some(*ttl),
+                _ => None,
+            });
+            assert_eq!(renewed.await, Some(ttl));
+            silent.silence();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_into_silence_has_an_unknown_outcome_and_is_never_repeated() {
     on_each_etcd(|etcd| async move {
         let (mut client, _) = Client::load(&etcd.endpoint()).await;

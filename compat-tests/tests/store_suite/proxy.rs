@@ -1,4 +1,4 @@
-//! A network between store and etcd that can be cut.
+//! A network between store and etcd that can be cut, or swallow everything.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,23 +9,32 @@ use tokio::sync::watch;
 /// Forwards connections while it is up; cutting it ends all of them and refuses new ones.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    up: watch::Sender<bool>,
+    way: watch::Sender<Way>,
+}
+
+/// What becomes of connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Up,
+    Cut,
+    /// They stay, and new ones are taken, but nothing gets through; they end with it.
+    Silent,
 }
 
 impl Proxy {
     pub(crate) async fn start(target: SocketAddr, is_up: bool) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("ports are free");
         let address = listener.local_addr().expect("it is bound");
-        let (up, state) = watch::channel(is_up);
+        let (way, state) = watch::channel(if is_up { Way::Up } else { Way::Cut });
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let state = state.clone();
-                if *state.borrow() {
+                if *state.borrow() != Way::Cut {
                     tokio::spawn(forward(client, target, state));
                 }
             }
         });
-        Self { address, up }
+        Self { address, way }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -33,18 +42,26 @@ impl Proxy {
     }
 
     pub(crate) fn cut(&self) {
-        self.up.send_replace(false);
+        self.way.send_replace(Way::Cut);
+    }
+
+    pub(crate) fn silence(&self) {
+        self.way.send_replace(Way::Silent);
     }
 
     pub(crate) fn mend(&self) {
-        self.up.send_replace(true);
+        self.way.send_replace(Way::Up);
     }
 }
 
-async fn forward(mut client: TcpStream, target: SocketAddr, mut state: watch::Receiver<bool>) {
+async fn forward(mut client: TcpStream, target: SocketAddr, mut state: watch::Receiver<Way>) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
-    tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => {}
-        _ = state.wait_for(|up| !up) => {}
+    if *state.borrow() == Way::Up {
+        tokio::select! {
+            _ = copy_bidirectional(&mut client, &mut server) => return,
+            _ = state.wait_for(|way| *way != Way::Up) => {}
+        }
     }
+    // What was on its way is lost, so the connection cannot go on.
+    let _ = state.wait_for(|way| *way != Way::Silent).await;
 }

@@ -2,7 +2,7 @@
 
 use crate::keeper::txn::{CommitError, Compare, Key, Op, Txn, TxnAnswer};
 use crate::keeper::zxid::Revision;
-use crate::store::etcd::connection::describe;
+use crate::store::etcd::connection::{describe, is_said_by_etcd};
 use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
 use etcd_client::proto::PbTxnOpResponse;
@@ -115,7 +115,7 @@ fn classify(status: &Status) -> CommitError {
     if message.contains("received message larger than max") {
         return CommitError::TooLarge(said());
     }
-    if !message.starts_with("etcdserver:") {
+    if !is_said_by_etcd(message) {
         return CommitError::Unknown(format!("{:?}: {message}", status.code()));
     }
     match status.code() {

@@ -13,7 +13,7 @@ use tonic::transport::Endpoint;
 /// A connection that answered when it was made.
 #[derive(Clone)]
 pub(super) struct Connection {
-    /// Grows with each connection that is made.
+    /// Grows with each connection that is used; 0 before.
     pub(super) generation: u64,
     /// The member's URL.
     pub(super) endpoint: String,
@@ -47,21 +47,37 @@ pub(super) struct Membership {
 }
 
 impl Connection {
-    /// Connects, and asks who is there.
+    /// Connects, and asks how far etcd is, who is there, and how large a request may be; all at
+    /// once, for whoever looks for a member is in a hurry.
     ///
     /// # Errors
     /// What went wrong, for the log.
     pub(super) async fn open(
         endpoint: &Endpoint,
-        generation: u64,
         prefix: &Prefix,
+        bytes_wanted: usize,
     ) -> Result<Self, String> {
+        let connection = Self::connect(endpoint).await?;
+        let (position, membership, room) = tokio::join!(
+            connection.position(prefix),
+            connection.membership(),
+            room::ask(&connection.kv, bytes_wanted, PROBE_TIMEOUT),
+        );
+        let (cluster, version) = (position?.cluster, membership?.version);
+        Ok(Self { version, cluster, room, ..connection })
+    }
+
+    /// Connects, and asks nothing.
+    ///
+    /// # Errors
+    /// What went wrong, for the log.
+    pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, String> {
         let name = endpoint.uri().to_string();
         let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
         let client = client(&channel, false).await?;
         let watching = client_for_watch(&channel).await?;
-        let connection = Self {
-            generation,
+        Ok(Self {
+            generation: 0,
             endpoint: name,
             version: String::new(),
             cluster: 0,
@@ -71,10 +87,7 @@ impl Connection {
             lease: client.lease_client(),
             watch: watching.watch_client().max_decoding_message_size(usize::MAX),
             client,
-        };
-        let Position { cluster, .. } = connection.position(prefix).await?;
-        let Membership { version, .. } = connection.membership().await?;
-        Ok(Self { version, cluster, ..connection })
+        })
     }
 
     /// A linearizable read of nothing but the store's own key.
@@ -87,11 +100,6 @@ impl Connection {
         let call = kv.get(prefix.own_key(), Some(options));
         let answer = within(PROBE_TIMEOUT, call).await?;
         position(answer.header())
-    }
-
-    /// Asks the member how large a request it takes.
-    pub(super) async fn ask_room(&mut self, bytes_wanted: usize) {
-        self.room = room::ask(&self.kv, bytes_wanted, PROBE_TIMEOUT).await;
     }
 
     /// Asks the member about itself.
@@ -175,6 +183,11 @@ pub(super) fn describe(error: &etcd_client::Error) -> String {
         etcd_client::Error::GRpcStatus(status) => status.message().to_owned(),
         other => innermost(other),
     }
+}
+
+/// Whether an error is etcd's own word (`rpctypes/error.go`): then its member is there.
+pub(super) fn is_said_by_etcd(message: &str) -> bool {
+    message.starts_with("etcdserver:")
 }
 
 /// The cause behind all the layers that only say that something failed.

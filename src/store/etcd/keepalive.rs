@@ -21,8 +21,8 @@ pub(super) struct Lane {
     renewals: mpsc::UnboundedReceiver<LeaseId>,
     events: mpsc::Sender<StoreEvent>,
     lives: Lives,
-    /// What was sent on the stream and is not answered, oldest first.
-    waiting: VecDeque<(LeaseId, Instant)>,
+    /// What is not answered, oldest first.
+    waiting: VecDeque<LeaseId>,
     /// The leader was silent: until when another member is asked.
     detour_until: Option<Instant>,
 }
@@ -33,7 +33,7 @@ enum End {
     Closed,
     /// It broke, or was silent for too long.
     Broken(String),
-    /// Another member leads.
+    /// Another member leads, or may be asked again.
     Moved,
 }
 
@@ -49,36 +49,48 @@ impl Lane {
 
     /// Carries renewals until nobody asks any more.
     pub(super) async fn run(mut self) {
-        // Nothing is opened before there is something to renew.
-        while let Some(lease) = self.renewals.recv().await {
-            match self.carry(lease).await {
+        loop {
+            // Nothing is opened before there is something to renew.
+            if self.waiting.is_empty() {
+                let Some(lease) = self.renewals.recv().await else { return };
+                self.waiting.push_back(lease);
+            }
+            match self.carry().await {
                 End::Closed => return,
+                // What still waits is asked of the other member.
                 End::Moved => self.detour_until = None,
                 End::Broken(reason) => {
                     tracing::debug!(reason, "a stream of renewals broke");
                     self.detour_until = Some(Instant::now() + DETOUR);
                     tokio::time::sleep(REOPEN_PAUSE).await;
-                }
-            }
-            // Whether these were renewed cannot be learnt any more.
-            for (lease, _) in std::mem::take(&mut self.waiting) {
-                if self.events.send(StoreEvent::Renewed(lease, None)).await.is_err() {
-                    return;
+                    // Whether these were renewed cannot be learnt any more.
+                    for lease in std::mem::take(&mut self.waiting) {
+                        if self.events.send(StoreEvent::Renewed(lease, None)).await.is_err() {
+                            return;
+                        }
+                    }
                 }
             }
         }
     }
 
-    async fn carry(&mut self, first: LeaseId) -> End {
-        self.waiting.push_back((first, Instant::now()));
-        let opening = async {
-            let connection = match self.detour_until {
+    /// Opens a stream, asks for what waits, and carries all that comes.
+    async fn carry(&mut self) -> End {
+        let connection = async {
+            match self.detour_until {
                 Some(_) => self.leader.detour().await,
                 None => self.leader.connected().await,
-            };
-            Stream::open(&connection, first).await
+            }
         };
-        let opened = tokio::time::timeout(SILENCE_MAX, opening).await;
+        let Ok(connection) = tokio::time::timeout(SILENCE_MAX, connection).await else {
+            return End::Broken("not connected to etcd".into());
+        };
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(SILENCE_MAX, Stream::open(&connection, &self.waiting)) => {
+                opened
+            }
+            () = self.leader.changed() => return End::Moved,
+        };
         let Stream { requests, mut answers } = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(reason)) => return End::Broken(reason),
@@ -86,32 +98,39 @@ impl Lane {
         };
         let detoured = self.detour_until.is_some();
         let detour_end = self.detour_until.unwrap_or_else(Instant::now);
+        // When the last answer came, or something began to wait.
+        let mut heard = Instant::now();
         loop {
-            let since = self.waiting.front().map(|(_, since)| *since);
-            let silent = since.unwrap_or_else(Instant::now) + SILENCE_MAX;
+            let waits = !self.waiting.is_empty();
             tokio::select! {
                 // A message is kept in the stream until it is whole, so this may be cut off.
                 answer = answers.message() => match answer {
-                    Ok(Some(answer)) => if self.answered(answer).await.is_err() {
-                        return End::Closed;
-                    },
+                    Ok(Some(answer)) => {
+                        heard = Instant::now();
+                        if self.answered(answer).await.is_err() {
+                            return End::Closed;
+                        }
+                    }
                     Ok(None) => return End::Broken("the stream ended".into()),
                     Err(status) => return End::Broken(status.message().to_owned()),
                 },
                 lease = self.renewals.recv() => match lease {
                     Some(lease) => {
-                        self.waiting.push_back((lease, Instant::now()));
+                        if !waits {
+                            heard = Instant::now();
+                        }
+                        self.waiting.push_back(lease);
                         if requests.send(PbLeaseKeepAliveRequest { id: lease.0 }).is_err() {
                             return End::Broken("the stream ended".into());
                         }
                     }
                     None => return End::Closed,
                 },
-                () = tokio::time::sleep_until(silent), if since.is_some() => {
+                () = tokio::time::sleep_until(heard + SILENCE_MAX), if waits => {
                     return End::Broken(format!("silent for {SILENCE_MAX:?}"));
                 }
-                () = self.leader.changed(), if since.is_none() => return End::Moved,
-                () = tokio::time::sleep_until(detour_end), if since.is_none() && detoured => {
+                () = self.leader.changed() => return End::Moved,
+                () = tokio::time::sleep_until(detour_end), if !waits && detoured => {
                     return End::Moved;
                 }
             }
@@ -121,7 +140,7 @@ impl Lane {
     /// Tells an answer; an error says that nobody listens.
     async fn answered(&mut self, answer: PbLeaseKeepAliveResponse) -> Result<(), ()> {
         let lease = LeaseId(answer.id);
-        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == lease) {
+        if let Some(index) = self.waiting.iter().position(|waiting| *waiting == lease) {
             self.waiting.remove(index);
         }
         // 0 says that there is no such lease.
@@ -131,8 +150,9 @@ impl Lane {
     }
 }
 
-/// A renewal that waits for longer is given up, and its stream with it.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// A stream that answers nothing for so long though something waits is given up, and what waits
+/// with it.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How long a leader that was silent is passed by.
 const DETOUR: Duration = Duration::from_secs(20);
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -143,14 +163,17 @@ struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream; the crate's own call is for one lease a stream. The first renewal goes
+    /// Opens a stream; the crate's own call is for one lease a stream. The first renewals go
     /// along, because etcd says nothing, not even its headers, before it has something to
     /// answer.
-    async fn open(connection: &Connection, first: LeaseId) -> Result<Self, String> {
+    async fn open(connection: &Connection, first: &VecDeque<LeaseId>) -> Result<Self, String> {
         let (requests, receiver) = mpsc::unbounded_channel();
         let mut client = tonic::client::Grpc::new(connection.channel.clone());
         client.ready().await.map_err(|error| error.to_string())?;
-        requests.send(PbLeaseKeepAliveRequest { id: first.0 }).expect("the receiver is here");
+        for lease in first {
+            let request = PbLeaseKeepAliveRequest { id: lease.0 };
+            requests.send(request).expect("the receiver is here");
+        }
         let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
         let codec = ProstCodec::<PbLeaseKeepAliveRequest, PbLeaseKeepAliveResponse>::default();
         let request = Request::new(UnboundedReceiverStream::new(receiver));

@@ -2,10 +2,11 @@
 
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::link::Link;
-use crate::store::etcd::prefix::Prefix;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
 /// The connection to the leader, as far as it is known.
@@ -47,10 +48,11 @@ impl Leader {
 pub(super) struct LeaderWatcher {
     link: Link,
     endpoints: Vec<Endpoint>,
-    prefix: Prefix,
     found: watch::Sender<Option<Arc<Connection>>>,
     asked: Arc<Notify>,
     known: Option<Known>,
+    /// It is looked for often until then.
+    hurry_until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,48 +62,75 @@ struct Known {
 }
 
 impl LeaderWatcher {
-    pub(super) fn new(link: Link, endpoints: Vec<Endpoint>, prefix: Prefix) -> (Self, Leader) {
+    pub(super) fn new(link: Link, endpoints: Vec<Endpoint>) -> (Self, Leader) {
         let (found, receiver) = watch::channel(None);
         let asked = Arc::new(Notify::new());
         let leader = Leader { found: receiver, link: link.clone(), asked: Arc::clone(&asked) };
-        (Self { link, endpoints, prefix, found, asked, known: None }, leader)
+        let hurry_until = Instant::now();
+        (Self { link, endpoints, found, asked, known: None, hurry_until }, leader)
     }
 
     pub(super) async fn run(mut self) {
         loop {
             let connection = self.link.connected().await;
-            if let Ok(membership) = connection.membership().await {
-                let connection = Arc::clone(&connection);
-                let now = Known { leader: membership.leader, generation: connection.generation };
-                if self.known != Some(now) && membership.leader != 0 {
-                    let found = match membership.member == membership.leader {
-                        true => connection,
-                        false => self.find(membership.leader).await.unwrap_or(connection),
-                    };
-                    tracing::debug!(endpoint = found.endpoint, "leases are renewed here");
-                    self.found.send_replace(Some(found));
-                    self.known = Some(now);
-                }
-            } else {
-                self.link.suspect(&connection);
-            }
+            let link = self.link.clone();
             tokio::select! {
-                () = tokio::time::sleep(LOOK_INTERVAL) => {}
-                () = self.link.replaced(&connection) => {}
-                () = self.asked.notified() => {}
+                () = self.look(&connection) => {}
+                () = link.replaced(&connection) => {
+                    self.hurry();
+                    continue;
+                }
+            }
+            let hurries = Instant::now() < self.hurry_until;
+            tokio::select! {
+                () = tokio::time::sleep(if hurries { HURRY_INTERVAL } else { LOOK_INTERVAL }) => {}
+                () = self.link.replaced(&connection) => self.hurry(),
+                () = self.link.suspected(), if !hurries => self.hurry(),
+                () = self.asked.notified(), if !hurries => self.hurry(),
             }
         }
     }
 
-    /// A connection to the leader, if it is one of the endpoints.
-    async fn find(&self, leader: u64) -> Option<Arc<Connection>> {
-        for endpoint in &self.endpoints {
-            let Ok(connection) = Connection::open(endpoint, 0, &self.prefix).await else {
-                continue;
-            };
-            let membership = connection.membership().await;
-            if membership.is_ok_and(|membership| membership.member == leader) {
-                return Some(Arc::new(connection));
+    /// A new leader takes a while to be elected, and members to hear of it.
+    fn hurry(&mut self) {
+        self.hurry_until = Instant::now() + HURRY_FOR;
+    }
+
+    async fn look(&mut self, connection: &Arc<Connection>) {
+        let Ok(membership) = connection.membership().await else {
+            self.link.suspect(connection);
+            return;
+        };
+        let now = Known { leader: membership.leader, generation: connection.generation };
+        if self.known == Some(now) || membership.leader == 0 {
+            return;
+        }
+        let found = match membership.member == membership.leader {
+            true => Arc::clone(connection),
+            false => match self.find(membership.leader).await {
+                Some(found) => Arc::new(found),
+                None => Arc::clone(connection),
+            },
+        };
+        tracing::debug!(endpoint = found.endpoint, "leases are renewed here");
+        self.found.send_replace(Some(found));
+        self.known = Some(now);
+    }
+
+    /// A connection to the leader, if it is one of the endpoints. All are asked at once, since
+    /// one may be silent.
+    async fn find(&self, leader: u64) -> Option<Connection> {
+        let mut attempts = JoinSet::new();
+        for endpoint in self.endpoints.clone() {
+            attempts.spawn(async move {
+                let connection = Connection::connect(&endpoint).await.ok()?;
+                let membership = connection.membership().await.ok()?;
+                (membership.member == leader).then_some(connection)
+            });
+        }
+        while let Some(attempt) = attempts.join_next().await {
+            if let Ok(Some(found)) = attempt {
+                return Some(found);
             }
         }
         None
@@ -109,3 +138,5 @@ impl LeaderWatcher {
 }
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const HURRY_INTERVAL: Duration = Duration::from_millis(300);
+const HURRY_FOR: Duration = Duration::from_secs(5);

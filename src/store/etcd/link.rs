@@ -1,12 +1,13 @@
 //! The way to etcd: one member at a time, and another one when it fails.
 
-use crate::store::etcd::connection::Connection;
+use crate::store::etcd::connection::{Connection, is_said_by_etcd};
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::{self, Room};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
 /// What all users of the connection share.
@@ -14,6 +15,8 @@ use tonic::transport::Endpoint;
 pub(super) struct Link {
     state: watch::Receiver<State>,
     suspects: mpsc::Sender<u64>,
+    /// Something was suspected.
+    alarm: Arc<Notify>,
 }
 
 /// The connection, or why there is none.
@@ -33,6 +36,15 @@ pub(super) struct Supervisor {
     state: watch::Sender<State>,
     suspects: mpsc::Receiver<u64>,
     generation: u64,
+}
+
+/// Where to look for a member.
+#[derive(Clone, Copy)]
+enum Among<'a> {
+    /// Any will do.
+    All,
+    /// Of the same cluster, but not the same one.
+    Others(&'a Connection),
 }
 
 impl Link {
@@ -76,6 +88,12 @@ impl Link {
     pub(super) fn suspect(&self, connection: &Connection) {
         // If the channel is full, somebody has already said it.
         let _ = self.suspects.try_send(connection.generation);
+        self.alarm.notify_one();
+    }
+
+    /// Waits until somebody suspects a connection. For one listener.
+    pub(super) async fn suspected(&self) {
+        self.alarm.notified().await;
     }
 }
 
@@ -87,7 +105,7 @@ impl Supervisor {
     ) -> (Self, Link) {
         let (state, receiver) = watch::channel(State::Searching("not tried yet".into()));
         let (sender, suspects) = mpsc::channel(16);
-        let link = Link { state: receiver, suspects: sender };
+        let link = Link { state: receiver, suspects: sender, alarm: Arc::default() };
         let generation = 0;
         (Self { endpoints, prefix, value_bytes_max, state, suspects, generation }, link)
     }
@@ -132,54 +150,65 @@ impl Supervisor {
 
     /// Tries the members until one answers.
     async fn search(&mut self) -> Arc<Connection> {
-        let mut pause = PAUSE_MIN;
-        loop {
-            match self.race(None).await {
-                Ok(connection) => return connection,
-                Err(reason) => {
-                    self.state.send_replace(State::Searching(reason));
-                }
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+        let state = self.state.clone();
+        let say = move |reason| {
+            state.send_replace(State::Searching(reason));
+        };
+        self.race(Among::All, say).await
     }
 
-    /// Tries all members but one, each a little after the one before it, and gives the first that
-    /// answers: one that is silent holds up nobody.
-    async fn race(&mut self, except: Option<&str>) -> Result<Arc<Connection>, String> {
+    /// Tries members again and again, each by itself and at first a little after the one before
+    /// it, and gives the first that answers: one that is silent holds up nobody, and one that
+    /// cannot answer just now (etcd elects a leader) is asked again.
+    async fn race(&mut self, among: Among<'_>, say: impl Fn(String)) -> Arc<Connection> {
         // A small limit of clients says nothing of batches.
         let wanted = room::wanted(self.value_bytes_max.max(BATCH_BYTES));
+        let (sender, mut failures) = mpsc::channel(self.endpoints.len());
         let mut attempts = JoinSet::new();
+        let (except, cluster) = match among {
+            Among::All => (None, None),
+            Among::Others(than) => (Some(than.endpoint.as_str()), Some(than.cluster)),
+        };
         let is_tried =
             |endpoint: &&Endpoint| except.is_none_or(|except| *endpoint.uri() != *except);
         let mut start = Duration::ZERO;
         for endpoint in self.endpoints.iter().filter(is_tried) {
-            self.generation += 1;
-            let (endpoint, generation) = (endpoint.clone(), self.generation);
-            let prefix = self.prefix.clone();
+            let (endpoint, prefix) = (endpoint.clone(), self.prefix.clone());
+            let failures = sender.clone();
             attempts.spawn(async move {
                 tokio::time::sleep(start).await;
-                let opened = Connection::open(&endpoint, generation, &prefix).await;
-                let mut opened =
-                    opened.map_err(|reason| format!("{}: {reason}", endpoint.uri()))?;
-                opened.ask_room(wanted).await;
-                Ok(opened)
+                let mut pause = PAUSE_MIN;
+                loop {
+                    let reason = match Connection::open(&endpoint, &prefix, wanted).await {
+                        Ok(opened) if cluster.is_none_or(|cluster| cluster == opened.cluster) => {
+                            return opened;
+                        }
+                        Ok(_) => "it is of another cluster".to_owned(),
+                        Err(reason) => reason,
+                    };
+                    let _ = failures.send(format!("{}: {reason}", endpoint.uri())).await;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
             });
             start += HEAD_START;
         }
-        let mut last = "there is no other member".to_owned();
-        while let Some(attempt) = attempts.join_next().await {
-            match attempt {
-                Ok(Ok(connection)) => return Ok(Arc::new(connection)),
-                Ok(Err(reason)) => {
+        loop {
+            tokio::select! {
+                Some(attempt) = attempts.join_next() => match attempt {
+                    Ok(mut connection) => {
+                        self.generation += 1;
+                        connection.generation = self.generation;
+                        return Arc::new(connection);
+                    }
+                    Err(error) => tracing::error!(%error, "an attempt to connect failed"),
+                },
+                Some(reason) = failures.recv() => {
                     tracing::debug!(reason, "etcd does not answer");
-                    last = reason;
+                    say(reason);
                 }
-                Err(error) => last = error.to_string(),
             }
         }
-        Err(last)
     }
 
     /// It serves all the same: what fits is served, and what does not is refused by itself.
@@ -210,19 +239,32 @@ impl Supervisor {
             let prefix = self.prefix.clone();
             let other = async {
                 tokio::time::sleep(PATIENCE).await;
-                match self.race(Some(&connection.endpoint)).await {
-                    Ok(other) if other.cluster == connection.cluster => other,
-                    Ok(_) | Err(_) => std::future::pending().await,
-                }
+                self.race(Among::Others(connection), |_| ()).await
             };
             tokio::select! {
-                position = connection.position(&prefix) => match position {
-                    Ok(position) if position.cluster == connection.cluster => {}
-                    Ok(_) => return End::Lost("another cluster answers now".into()),
+                looked = look(connection, &prefix) => match looked {
+                    Ok(()) => {}
                     Err(reason) => return End::Lost(reason),
                 },
                 other = other => return End::Outrun(other),
             }
+        }
+    }
+}
+
+/// Whether a member still answers. One that says that it cannot just now, for want of a leader,
+/// is there, and is asked again.
+async fn look(connection: &Connection, prefix: &Prefix) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        match connection.position(prefix).await {
+            Ok(position) if position.cluster == connection.cluster => return Ok(()),
+            Ok(_) => return Err("another cluster answers now".into()),
+            Err(reason) if is_said_by_etcd(&reason) && begun.elapsed() < LOOK_FOR => {
+                tracing::debug!(reason, "etcd cannot answer");
+                tokio::time::sleep(PAUSE_MIN).await;
+            }
+            Err(reason) => return Err(reason),
         }
     }
 }
@@ -243,5 +285,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A batch of small requests may be as large as this.
 const BATCH_BYTES: usize = 1024 * 1024;
 
+/// How long a member may be without a leader before it counts as lost.
+const LOOK_FOR: Duration = Duration::from_secs(3);
+
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -76,7 +76,7 @@ impl Etcd {
             Supervisor::new(endpoints.clone(), prefix.clone(), options.value_bytes_max);
         background.spawn(supervisor.run());
         wait(&link).await;
-        let (watcher, leader) = LeaderWatcher::new(link.clone(), endpoints, prefix.clone());
+        let (watcher, leader) = LeaderWatcher::new(link.clone(), endpoints);
         background.spawn(watcher.run());
         let asked = Arc::new(Notify::new());
         let (to_tell, progress) = (events.clone(), Arc::clone(&asked));

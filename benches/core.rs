@@ -14,7 +14,8 @@ use zkshim::keeper::replica::Replica;
 use zkshim::keeper::request::{
     ConnectionId, Create, CreateOpcode, Operation, Read, SessionId, SetData,
 };
-use zkshim::keeper::tree::{self, Kind, Record, Tree};
+use zkshim::keeper::tree::record::{Kind, Record};
+use zkshim::keeper::tree::{self, Tree};
 use zkshim::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges};
 use zkshim::keeper::watches::{Table, Watches};
 use zkshim::keeper::zxid::{Revision, ZxidOffset};
@@ -29,11 +30,10 @@ fn child(number: usize) -> String {
 /// A parent with so many children.
 fn tree_of(children: usize) -> Tree {
     let mut tree = Tree::new();
-    let record =
-        || Record { data: Some(Bytes::from_static(DATA)), ..Record::blank(Kind::Persistent) };
-    tree.insert(PARENT.into(), record());
+    let record = || Record::blank(Kind::Persistent).with_data(DATA);
+    tree.insert(PARENT, record());
     for number in 0..children {
-        tree.insert(child(number).into(), record());
+        tree.insert(&child(number), record());
     }
     tree
 }
@@ -46,7 +46,7 @@ fn trees(criterion: &mut Criterion) {
         let mut tree = tree_of(1000);
         bencher.iter(|| {
             tree.remove(&child(0));
-            tree.insert(child(0).into(), Record::blank(Kind::Persistent));
+            tree.insert(&child(0), Record::blank(Kind::Persistent));
             tree.names(PARENT)
         });
     });

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use jute::primitives::MAXBUFFER_DEFAULT;
 use jute::{Stat, Value};
-use zkshim::keeper::request::{Body, Outgoing, Reply, Xid};
+use zkshim::keeper::request::{Body, Data, Outgoing, Reply, Xid};
 use zkshim::keeper::zxid::Zxid;
 use zkshim::wire::decode::decode_request;
 use zkshim::wire::encode::encode;
@@ -53,7 +53,7 @@ fn both_ways(criterion: &mut Criterion) {
     criterion.bench_function("wire: decode getData", |bencher| {
         bencher.iter(|| decode_request(black_box(&frame)).expect("it is well formed"));
     });
-    let body = Body::Data(Some(Bytes::from_static(&[b'z'; 100])), Stat::default());
+    let body = Body::Data(Some(Data::from(&[b'z'; 100][..])), Stat::default());
     let reply = Outgoing::Reply(Reply { xid: Xid(1), zxid: Zxid(2), outcome: Ok(body) });
     let mut out = BytesMut::new();
     criterion.bench_function("wire: encode the answer to getData", |bencher| {

@@ -31,12 +31,14 @@ const ROOMS: &[Room] = &[
             "bytes",
             "tracing",
             "rustc_hash",
+            "hashbrown",
             "indexmap",
             "hmac",
             "sha1",
             "sha2",
             "base64",
             "rand_chacha",
+            "triomphe",
         ],
     },
     Room {
@@ -61,6 +63,7 @@ const ROOMS: &[Room] = &[
             "tracing",
             "rustc_hash",
             "rand_chacha",
+            "triomphe",
         ],
     },
     Room {

@@ -3,7 +3,8 @@
 //! The next batch is planned on it, and carries the proof that they did.
 
 use crate::keeper::keyspace::Slot;
-use crate::keeper::tree::{Path, Record};
+use crate::keeper::tree::Path;
+use crate::keeper::tree::record::Record;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -57,7 +58,7 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::tree::Kind;
+    use crate::keeper::tree::record::Kind;
 
     #[test]
     fn what_a_later_batch_made_outlives_the_earlier_one() {

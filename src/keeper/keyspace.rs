@@ -5,7 +5,8 @@
 pub mod own;
 
 use crate::keeper::request::SessionId;
-use crate::keeper::tree::{Kind, Path};
+use crate::keeper::tree::Path;
+use crate::keeper::tree::record::Kind;
 use crate::keeper::txn::{Key, LeaseId};
 use crate::keeper::zxid::Revision;
 use bytes::{Buf, BufMut, Bytes, BytesMut};

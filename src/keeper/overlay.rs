@@ -6,7 +6,8 @@ use crate::keeper::ahead::Ahead;
 use crate::keeper::keyspace::Slot;
 use crate::keeper::path;
 use crate::keeper::tree::quota::Usage;
-use crate::keeper::tree::{Path, Record, Tree};
+use crate::keeper::tree::record::Record;
+use crate::keeper::tree::{Path, Tree};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -92,12 +93,9 @@ impl<'t> Overlay<'t> {
         self.ahead.and_then(|ahead| ahead.value(slot))
     }
 
-    /// A shared copy of a path, the tree's own where there is one.
+    /// A shared copy of a path, one that is planned already where there is one.
     pub fn share(&self, path: &str) -> Path {
         let key = if path.is_empty() { "/" } else { path };
-        if let Some((path, _)) = self.tree.find_entry(key) {
-            return path.clone();
-        }
         if let Some((path, _)) = self.nodes.get_key_value(key) {
             return path.clone();
         }
@@ -106,26 +104,26 @@ impl<'t> Overlay<'t> {
 
     /// A child that stands in the tree already and is still there; `None` if all of the znode's
     /// children are planned ones.
-    pub fn settled_child(&self, path: &str) -> Option<(&'t Path, &'t Record)> {
-        let node = self.tree.find(path)?;
-        let gone = |child: &&Path| {
+    pub fn settled_child(&self, path: &str) -> Option<(Path, &'t Record)> {
+        let gone = |child: &Path| {
             let ahead = self.ahead.and_then(|ahead| ahead.find(child));
-            matches!(self.nodes.get(*child), Some(None)) || matches!(ahead, Some(None))
+            matches!(self.nodes.get(child), Some(None)) || matches!(ahead, Some(None))
         };
-        let child = node.children().find(|child| !gone(child))?;
-        Some((child, &self.tree.find(child)?.record))
+        let child = self.tree.children(path).find(|child| !gone(child))?;
+        let record = &self.tree.find(&child)?.record;
+        Some((child, record))
     }
 
     /// A znode is created. The parent's number of children moves with it.
     pub fn insert(&mut self, path: &Path, record: Record) {
         self.put(path.clone(), Some(record));
-        self.update(path::parent_or_root(path), |parent| parent.children += 1);
+        self.update(path::parent_or_root(path), |parent| parent.more().children += 1);
     }
 
     /// A znode is deleted.
     pub fn remove(&mut self, path: &Path) {
         self.put(path.clone(), None);
-        self.update(path::parent_or_root(path), |parent| parent.children -= 1);
+        self.update(path::parent_or_root(path), |parent| parent.more().children -= 1);
     }
 
     /// A znode's record changes. Nothing happens if it is missing.
@@ -227,7 +225,7 @@ impl<'t> Overlay<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::tree::Kind;
+    use crate::keeper::tree::record::Kind;
 
     #[test]
     fn what_is_rolled_back_leaves_no_trace() {
@@ -236,20 +234,20 @@ mod tests {
         let path: Path = "/a".into();
         overlay.insert(&path, Record::blank(Kind::Persistent));
         let mark = overlay.mark();
-        let children = overlay.find("/").map(|root| root.children);
+        let children = overlay.find("/").map(|root| root.children());
         overlay.remove(&path);
         overlay.mark_written(&Slot::Node(path.clone()), RequestIndex(1));
         assert!(overlay.find("/a").is_none());
         overlay.roll_back(mark);
         assert!(overlay.find("/a").is_some());
-        assert_eq!(overlay.find("/").map(|root| root.children), children);
+        assert_eq!(overlay.find("/").map(|root| root.children()), children);
         assert_eq!(overlay.writer(&Slot::Node(path)), None);
     }
 
     #[test]
     fn what_was_planned_at_a_mark_is_told_apart_from_what_came_after() {
         let mut tree = Tree::new();
-        tree.insert("/p".into(), Record::blank(Kind::Persistent));
+        tree.insert("/p", Record::blank(Kind::Persistent));
         let mut overlay = Overlay::new(&tree);
         let count = |overlay: &Overlay<'_>, mark| overlay.planned_usage(mark, "/p").count;
         overlay.insert(&"/p/a".into(), Record::blank(Kind::Persistent));
@@ -263,16 +261,16 @@ mod tests {
         assert!(overlay.find_as_of(mark, "/p/a").is_some());
         assert!(overlay.find_as_of(mark, "/p/b").is_none());
         assert_eq!(overlay.find_as_of(mark, "/p").map(|record| record.version), Some(0));
-        assert_eq!(overlay.find_as_of(mark, "/").map(|record| record.children), Some(2));
+        assert_eq!(overlay.find_as_of(mark, "/").map(|record| record.children()), Some(2));
     }
 
     #[test]
     fn a_settled_child_is_one_that_is_not_planned_away() {
         let mut tree = Tree::new();
-        tree.insert("/p".into(), Record::blank(Kind::Persistent));
-        tree.insert("/p/a".into(), Record::blank(Kind::Persistent));
+        tree.insert("/p", Record::blank(Kind::Persistent));
+        tree.insert("/p/a", Record::blank(Kind::Persistent));
         let mut overlay = Overlay::new(&tree);
-        assert_eq!(overlay.settled_child("/p").map(|(path, _)| &**path), Some("/p/a"));
+        assert_eq!(overlay.settled_child("/p").map(|(path, _)| path), Some("/p/a".into()));
         overlay.remove(&"/p/a".into());
         overlay.insert(&"/p/b".into(), Record::blank(Kind::Persistent));
         assert!(overlay.settled_child("/p").is_none());

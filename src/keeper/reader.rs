@@ -4,7 +4,8 @@
 use crate::keeper::acl::{self, Identity};
 use crate::keeper::error::ErrorCode;
 use crate::keeper::request::{Body, MultiReadOperation, MultiResult, Operation, Read, SessionId};
-use crate::keeper::tree::{self, Record, Tree};
+use crate::keeper::tree::record::Record;
+use crate::keeper::tree::{self, Tree};
 use crate::keeper::watches::Table;
 use crate::keeper::zxid::ZxidOffset;
 use jute::{Acl, ClientInfo, Text};
@@ -101,7 +102,7 @@ impl Reader<'_> {
     }
 
     fn permits(&self, record: &Record, wanted: i32) -> bool {
-        let Some(acl) = &record.acl else { return true };
+        let Some(acl) = record.acl() else { return true };
         self.skip_acl || acl::permits(acl, wanted, self.identities)
     }
 
@@ -112,7 +113,7 @@ impl Reader<'_> {
             return Err(ErrorCode::NoAuth);
         }
         let stat = record.stat(self.offset);
-        let acl: Vec<Acl> = match &record.acl {
+        let acl: Vec<Acl> = match record.acl() {
             None => tree::open_acl(),
             Some(acl) if self.permits(record, acl::perms::ADMIN) => acl.to_vec(),
             Some(acl) => acl::masked(acl),
@@ -134,8 +135,8 @@ impl Reader<'_> {
             Some(prefix) if !prefix.trim().is_empty() && prefix != tree::ROOT => prefix,
             _ => "",
         };
-        let owned = tree.ephemerals(self.session).map(|path| &**path);
-        Ok(Body::Names(tree::encode_names(owned.filter(|path| path.starts_with(prefix)))))
+        let owned = tree.ephemerals(self.session).filter(|path| path.starts_with(prefix));
+        Ok(Body::Names(tree::encode_names(owned.map(|path| path.as_bytes().to_vec()))))
     }
 
     /// A reply that is too large for anyone is refused: a znode can be asked for again and again
@@ -189,7 +190,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::tree::Kind;
+    use crate::keeper::tree::record::Kind;
 
     const STRANGER: Reader<'_> =
         Reader { session: SessionId(1), identities: &[], skip_acl: false, offset: ZxidOffset(0) };
@@ -198,8 +199,8 @@ mod tests {
         let mut tree = Tree::new();
         let mut record = Record::blank(Kind::Persistent);
         let id = jute::Id { scheme: Some("digest".into()), id: Some("u:h".into()) };
-        record.acl = Some([Acl { perms: acl::perms::ALL, id }].into());
-        tree.insert("/closed".into(), record);
+        record.more().acl = Some([Acl { perms: acl::perms::ALL, id }].into());
+        tree.insert("/closed", record);
         tree
     }
 
@@ -242,9 +243,8 @@ mod tests {
     #[test]
     fn a_multi_read_of_more_than_anybody_takes_is_refused() {
         let mut tree = Tree::new();
-        let mut record = Record::blank(Kind::Persistent);
-        record.data = Some(vec![0; 1 << 20].into());
-        tree.insert("/large".into(), record);
+        let record = Record::blank(Kind::Persistent).with_data(vec![0; 1 << 20]);
+        tree.insert("/large", record);
         let mut outcome = |count| {
             let operations = vec![MultiReadOperation::GetData(Some("/large".into())); count];
             STRANGER.read(&mut tree, &Operation::MultiRead(operations)).outcome.map(|_| ())

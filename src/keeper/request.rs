@@ -4,6 +4,8 @@ use crate::keeper::error::ErrorCode;
 use crate::keeper::zxid::Zxid;
 use bytes::Bytes;
 use jute::{Acl, ClientInfo, Stat, Text};
+use std::fmt;
+use std::ops::Deref;
 
 /// A session's id. 0 asks for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -313,7 +315,7 @@ pub enum Body {
     /// A Stat: exists, setData, setACL.
     Stat(Stat),
     /// Data and Stat: getData.
-    Data(Option<Bytes>, Stat),
+    Data(Option<Data>, Stat),
     /// Names: getChildren, getEphemerals.
     Names(Names),
     /// Names and Stat: getChildren2.
@@ -330,6 +332,55 @@ pub enum Body {
     Identities(Vec<ClientInfo>),
     /// A SASL token for the client.
     Token(Option<Bytes>),
+}
+
+/// A znode's data, shared by the tree and all who read it, and as small as can be: there may be
+/// millions.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Data(triomphe::Arc<[u8]>);
+
+impl Default for Data {
+    fn default() -> Self {
+        Self::from(&[][..])
+    }
+}
+
+impl From<&[u8]> for Data {
+    fn from(data: &[u8]) -> Self {
+        Self(data.into())
+    }
+}
+
+impl From<Vec<u8>> for Data {
+    fn from(data: Vec<u8>) -> Self {
+        Self(data.into())
+    }
+}
+
+impl From<&'static str> for Data {
+    fn from(data: &'static str) -> Self {
+        data.as_bytes().into()
+    }
+}
+
+impl Deref for Data {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.escape_ascii().fmt(f)
+    }
 }
 
 /// A list of names, already in the wire's form (`vector<ustring>`, its count included), so that a
@@ -351,7 +402,7 @@ pub enum MultiResult {
     /// Type 13.
     Check,
     /// Type 4.
-    GetData(Option<Bytes>, Stat),
+    GetData(Option<Data>, Stat),
     /// Type 8.
     GetChildren(Names),
     /// Type -1 with a code; `None` is code 0, an operation before the one that failed.

@@ -7,7 +7,9 @@ use jute::{
     WatcherEvent,
 };
 
-use crate::keeper::request::{Body, Connected, Event, MultiResult, Outgoing, Reply, Xid};
+use crate::keeper::request::{
+    Body, Connected, Data, Event, MultiResult, Names, Outgoing, Reply, Xid,
+};
 use crate::wire::opcode;
 
 /// Appends one frame, its prefix included. `has_read_only_byte` is what
@@ -21,8 +23,8 @@ pub(super) trait Sink {
     /// What is written out in full is appended here.
     fn plain(&mut self) -> &mut BytesMut;
 
-    /// Appends bytes that may be passed on without a copy.
-    fn share(&mut self, bytes: &Bytes);
+    /// Appends bytes that may be passed on without a copy, as what `whole` gives.
+    fn share(&mut self, bytes: &[u8], whole: impl FnOnce() -> Bytes);
 
     /// How many bytes have been passed on without a copy so far.
     fn shared_len(&self) -> usize;
@@ -33,7 +35,7 @@ impl Sink for BytesMut {
         self
     }
 
-    fn share(&mut self, bytes: &Bytes) {
+    fn share(&mut self, bytes: &[u8], _: impl FnOnce() -> Bytes) {
         self.put_slice(bytes);
     }
 
@@ -106,9 +108,9 @@ fn encode_body(body: &Body, out: &mut impl Sink) {
         Body::PathStat(path, stat) => encode_path_stat(path, stat, out),
         Body::Stat(stat) => stat.encode(out.plain()),
         Body::Data(data, stat) => encode_data_stat(data.as_ref(), stat, out),
-        Body::Names(names) => out.share(&names.0),
+        Body::Names(names) => share_names(names, out),
         Body::NamesStat(names, stat) => {
-            out.share(&names.0);
+            share_names(names, out);
             stat.encode(out.plain());
         }
         Body::Acl(acl, stat) => {
@@ -135,7 +137,7 @@ fn encode_result(result: &MultiResult, out: &mut impl Sink) {
         MultiResult::Delete | MultiResult::Check => {}
         MultiResult::SetData(stat) => stat.encode(out.plain()),
         MultiResult::GetData(data, stat) => encode_data_stat(data.as_ref(), stat, out),
-        MultiResult::GetChildren(names) => out.share(&names.0),
+        MultiResult::GetChildren(names) => share_names(names, out),
         MultiResult::Error(_) => ErrorResponse { err: result_err(result) }.encode(out.plain()),
     }
 }
@@ -169,11 +171,15 @@ fn encode_path_stat(path: &str, stat: &Stat, out: &mut impl Sink) {
     stat.encode(out.plain());
 }
 
-fn encode_data_stat(data: Option<&Bytes>, stat: &Stat, out: &mut impl Sink) {
+fn share_names(names: &Names, out: &mut impl Sink) {
+    out.share(&names.0, || names.0.clone());
+}
+
+fn encode_data_stat(data: Option<&Data>, stat: &Stat, out: &mut impl Sink) {
     match data {
         Some(data) => {
             put_length(out.plain(), data.len());
-            out.share(data);
+            out.share(data, || Bytes::from_owner(data.clone()));
         }
         None => put_null(out.plain()),
     }
@@ -190,7 +196,7 @@ mod tests {
     use jute::primitives::put_buffer;
 
     use crate::keeper::error::ErrorCode;
-    use crate::keeper::request::{EventKind, Names, SessionId};
+    use crate::keeper::request::{EventKind, SessionId};
     use crate::keeper::zxid::Zxid;
 
     use super::*;
@@ -274,7 +280,7 @@ mod tests {
 
     #[test]
     fn replies_to_reads_are_as_on_the_wire() {
-        let data = Body::Data(Some(Bytes::from("hi")), stat());
+        let data = Body::Data(Some("hi".into()), stat());
         check_body(data, &format!("00000002 6869 {STAT}"));
         check_body(Body::Data(None, stat()), &format!("ffffffff {STAT}"));
         check_body(Body::Stat(stat()), STAT);
@@ -311,7 +317,7 @@ mod tests {
     #[test]
     fn results_with_a_stat_or_names_are_as_on_the_wire() {
         let create2 = MultiResult::Create2("/a".into(), stat());
-        let data = MultiResult::GetData(Some(Bytes::from("hi")), stat());
+        let data = MultiResult::GetData(Some("hi".into()), stat());
         let names = MultiResult::GetChildren(names());
         let hex = format!(
             "0000000f 00 00000000 00000002 2f61 {STAT} 00000005 00 00000000 {STAT} \

@@ -55,14 +55,14 @@ impl Sink for SendBuffer {
         &mut self.plain
     }
 
-    fn share(&mut self, bytes: &Bytes) {
+    fn share(&mut self, bytes: &[u8], whole: impl FnOnce() -> Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.plain.extend_from_slice(bytes);
         }
         let after = self.plain.len() - self.after_len;
         self.after_len += after;
         self.shared_len += bytes.len();
-        self.shared.push_back(Shared { after, bytes: bytes.clone() });
+        self.shared.push_back(Shared { after, bytes: whole() });
     }
 
     fn shared_len(&self) -> usize {
@@ -126,7 +126,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use crate::keeper::request::{Body, MultiResult, Names, Reply, Xid};
+    use crate::keeper::request::{Body, Data, MultiResult, Names, Reply, Xid};
     use crate::keeper::zxid::Zxid;
     use crate::wire::encode::encode;
 
@@ -136,8 +136,8 @@ mod tests {
         Outgoing::Reply(Reply { xid: Xid(1), zxid: Zxid(2), outcome: Ok(body) })
     }
 
-    fn data(length: usize) -> Option<Bytes> {
-        Some(Bytes::from(vec![7; length]))
+    fn data(length: usize) -> Option<Data> {
+        Some(vec![7; length].into())
     }
 
     fn any_body() -> impl Strategy<Value = Body> {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn large_data_is_passed_on_without_a_copy() {
-        let large = Bytes::from(vec![1; SHARED_BYTES_MIN]);
+        let large = Data::from(vec![1; SHARED_BYTES_MIN]);
         let mut buffer = SendBuffer::default();
         buffer.push(&reply(Body::Data(Some(large.clone()), Stat::default())), true);
         let mut slices = [IoSlice::new(&[]); 4];

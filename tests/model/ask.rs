@@ -55,7 +55,7 @@ impl Answer {
             Body::Path(path) => Self::Path(path.as_deref().unwrap_or("null").to_owned()),
             Body::PathStat(path, stat) => Self::PathStat(path.as_str().to_owned(), stat),
             Body::Stat(stat) => Self::Stat(stat),
-            Body::Data(data, stat) => Self::Data(data, stat),
+            Body::Data(data, stat) => Self::Data(data.map(|data| data.to_vec().into()), stat),
             Body::NamesStat(names, stat) => Self::Names(crate::show::names(&names.0), stat),
             Body::Multi(results) => Self::Multi(results),
             other => panic!("not asked for: {other:?}"),

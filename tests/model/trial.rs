@@ -322,7 +322,9 @@ impl Trial {
         let children = self.model.children(path);
         for reply in answers {
             let right = match &reply.outcome {
-                Ok(Body::Data(got, got_stat)) => *got == data && *got_stat == stat,
+                Ok(Body::Data(got, got_stat)) => {
+                    got.as_deref() == data.as_deref() && *got_stat == stat
+                }
                 Ok(Body::NamesStat(names, got_stat)) => {
                     crate::show::names(&names.0) == children && *got_stat == stat
                 }

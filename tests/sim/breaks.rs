@@ -1,7 +1,6 @@
 //! Rules broken on purpose, to see that the checks notice.
 
 use crate::random::Random;
-use bytes::Bytes;
 use zkshim::keeper::Output;
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::keyspace::Slot;
@@ -122,7 +121,7 @@ impl Break {
                 Self::DataGarbled,
                 Outgoing::Reply(Reply { outcome: Ok(Body::Data(data, _)), .. }),
             ) => {
-                *data = Some(Bytes::from_static(b"garbled"));
+                *data = Some("garbled".into());
             }
             (Self::FailuresInvented, Outgoing::Reply(Reply { outcome, .. }))
                 if *outcome == Err(ErrorCode::NoNode) =>

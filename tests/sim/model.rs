@@ -9,7 +9,8 @@ use std::time::Duration;
 use zkshim::keeper::keyspace::{self, Birth, NodeValue, SessionValue, Slot, StepKind};
 use zkshim::keeper::path;
 use zkshim::keeper::request::SessionId;
-use zkshim::keeper::tree::{self, Kind};
+use zkshim::keeper::tree;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{Change, Key, KeyValue, LeaseId, RevisionChanges};
 use zkshim::keeper::zxid::Revision;
 

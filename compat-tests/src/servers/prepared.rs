@@ -11,7 +11,8 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use zkshim::keeper::keyspace::{Birth, NodeValue, Slot};
-use zkshim::keeper::tree::{self, Kind};
+use zkshim::keeper::tree;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{LeaseId, Op, StoreCommand, StoreEvent, Token, Txn};
 use zkshim::store::{Store, StoreOptions};
 

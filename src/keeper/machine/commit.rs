@@ -422,7 +422,7 @@ impl Desk<'_, '_> {
             Work::Open { .. } => planner.plan_open(session, &value(false), local.lease),
             Work::Attach { .. } => planner.plan_rewrite(&value(false)),
             Work::Expire | Work::Request(_, Operation::CloseSession) => {
-                let owned = self.replica.tree.ephemerals(session).count();
+                let owned = self.replica.tree.ephemerals_of(session);
                 if local.unsettled || owned > EPHEMERALS_A_CLOSE_MAX {
                     planner.plan_rewrite(&value(true))
                 } else {
@@ -442,8 +442,9 @@ impl Desk<'_, '_> {
             Internal::Pzxid(path, deleted) => {
                 let record = &self.replica.tree.find(path)?.record;
                 // What an earlier incarnation lost is no matter of this one.
-                let other = record.created > *deleted;
-                if other || record.keys.pzxid > *deleted || record.keys.creates > *deleted {
+                let other = record.created() > *deleted;
+                let keys = record.keys();
+                if other || keys.pzxid > *deleted || keys.creates > *deleted {
                     return None;
                 }
                 let planner = Planner::new(&mut self.overlay, self.settings, writer, request);

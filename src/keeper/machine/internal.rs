@@ -95,11 +95,8 @@ impl Keeper {
     /// Look through the containers and TTL nodes.
     pub(super) fn check_nodes(&mut self) {
         let unix_ms = self.now.unix_ms;
-        let may_go = |path: &&Path| {
-            let node = self.replica.tree.find(path);
-            node.is_some_and(|node| has_expired(&node.record, unix_ms))
-        };
-        let due: Vec<Path> = self.replica.tree.expirable().filter(may_go).cloned().collect();
+        let tree = &self.replica.tree;
+        let due: Vec<Path> = tree.expirable(|record| has_expired(record, unix_ms)).collect();
         for path in due {
             if self.internal.len() >= INTERNAL_MAX {
                 return;

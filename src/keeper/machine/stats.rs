@@ -36,9 +36,9 @@ impl Stats {
         let count = |path: &Path| {
             let record = tree.find(path).map(|node| &node.record);
             record.map_or(Children::NONE, |record| Children {
-                creates: record.creates,
-                children: record.children,
-                pzxid: record.pzxid,
+                creates: record.creates(),
+                children: record.children(),
+                pzxid: record.pzxid(),
             })
         };
         Self { of: told.map(|told| (told.path.clone(), count(&told.path))).collect() }

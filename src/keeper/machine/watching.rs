@@ -90,7 +90,7 @@ impl Keeper {
         let seen = set.relative_zxid;
         for path in listed(set.data.as_ref())? {
             let path = path.as_ref().ok_or(ErrorCode::MarshallingError)?;
-            match self.replica.tree.find(path).map(|node| node.record.keys.node) {
+            match self.replica.tree.find(path).map(|node| node.record.modified) {
                 None => self.catch_up(connection, EventKind::NodeDeleted, path),
                 Some(changed) if self.replica.offset.zxid(changed) > seen => {
                     self.catch_up(connection, EventKind::NodeDataChanged, path);
@@ -161,7 +161,7 @@ impl Keeper {
     pub(super) fn fire_stirred(&mut self, parents: &[Path], zxid: Zxid) {
         for parent in parents {
             self.watches.fire(Table::Child, parent, &mut self.fired);
-            let acl = self.replica.tree.find(parent).and_then(|node| node.record.acl.clone());
+            let acl = self.replica.tree.find(parent).and_then(|node| node.record.acl().cloned());
             self.notify(EventKind::NodeChildrenChanged, parent, zxid, acl.as_deref());
         }
     }

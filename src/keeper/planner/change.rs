@@ -5,12 +5,12 @@ use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Effect, Planner, Test};
-use crate::keeper::request::{Body, Check, Delete, SetAcl, SetData};
+use crate::keeper::request::{Body, Check, Data, Delete, SetAcl, SetData};
 use crate::keeper::tree::quota::Usage;
-use crate::keeper::tree::{self, Kind, Path, Record};
+use crate::keeper::tree::record::{Kind, Record};
+use crate::keeper::tree::{self, Path};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
-use bytes::Bytes;
 use jute::{Acl, Stat};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Planner<'_, '_> {
             self.guard_absent(&parent_path);
             return Err(ErrorCode::NoNode);
         };
-        let (parent_acl, allowed) = (parent.keys.acl, self.permits(parent, acl::perms::DELETE));
+        let (parent_acl, allowed) = (parent.keys().acl, self.permits(parent, acl::perms::DELETE));
         self.guard_acl(&parent_path, parent_acl);
         if !allowed {
             return Err(ErrorCode::NoAuth);
@@ -37,7 +37,7 @@ impl Planner<'_, '_> {
             self.guard_absent(asked);
             return Err(ErrorCode::NoNode);
         };
-        let (keys, version, children) = (record.keys, record.version, record.children);
+        let (keys, version, children) = (record.keys(), record.version, record.children());
         let path = self.overlay.share(asked);
         if delete.version != ANY_VERSION {
             self.guard(Slot::Node(path.clone()), Test::Unchanged(keys.node));
@@ -47,8 +47,8 @@ impl Planner<'_, '_> {
         }
         if children != 0 {
             if let Some((child, record)) = self.overlay.settled_child(&path) {
-                let test = Test::Created(record.keys.node_created);
-                self.guard(Slot::Node(child.clone()), test);
+                let test = Test::Created(record.keys().node_created);
+                self.guard(Slot::Node(child), test);
             } else {
                 self.plan.depends.push(Slot::Creates(path));
             }
@@ -69,7 +69,7 @@ impl Planner<'_, '_> {
     /// it may not go any more: it may have been written while this waited for its turn.
     pub fn plan_expire_node(&mut self, path: &Path) -> bool {
         let Some(record) = self.overlay.find(path) else { return false };
-        let keys = record.keys;
+        let keys = record.keys();
         if !has_expired(record, self.writer.unix_ms) {
             return false;
         }
@@ -84,7 +84,7 @@ impl Planner<'_, '_> {
     /// The keys of a znode go, and its parent learns when.
     pub(super) fn write_deleted(&mut self, path: &Path) {
         let Some(record) = self.overlay.find(path) else { return };
-        let keys = record.keys;
+        let keys = record.keys();
         let parent_path = self.overlay.share(path::parent(path));
         self.write(Slot::Node(path.clone()), None, LeaseId::NONE);
         self.delete_key(Slot::Creates(path.clone()), keys.creates);
@@ -95,16 +95,16 @@ impl Planner<'_, '_> {
         self.overlay.remove(path);
         self.plan.effects.push(Effect::Deleted(path.clone()));
         self.overlay.update(&parent_path, |parent| {
-            parent.pzxid = Revision::PENDING;
-            parent.keys.pzxid = Revision::PENDING;
+            parent.more().pzxid = Revision::PENDING;
+            parent.change_keys(|keys| keys.pzxid = Revision::PENDING);
         });
     }
 
     pub(super) fn plan_set_data(&mut self, set: &SetData) -> Result<(Path, Stat), ErrorCode> {
         let (path, mut record) = self.check_changed(set.path.as_deref(), acl::perms::WRITE)?;
-        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.keys.node));
-        let length = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
-        let (after, before) = (length(&set.data), length(&record.data));
+        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified));
+        let length = |data: Option<&[u8]>| data.map_or(0, <[u8]>::len);
+        let (after, before) = (length(set.data.as_deref()), length(record.data.as_deref()));
         let bytes =
             i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
         self.check_quota(&path, Usage { count: 0, bytes })?;
@@ -113,17 +113,17 @@ impl Planner<'_, '_> {
         }
         record.version = record.version.wrapping_add(1);
         record.mtime = self.writer.unix_ms;
-        record.data.clone_from(&set.data);
+        record.data = set.data.as_deref().map(Data::from);
         let value = NodeValue {
             data: set.data.clone(),
-            kind: record.kind,
+            kind: record.kind(),
             ctime: record.ctime,
             mtime: record.mtime,
             version: record.version,
             birth: birth(&record),
         };
-        record.keys.node = Revision::PENDING;
-        self.write(Slot::Node(path.clone()), Some(value.encode()), record.keys.lease);
+        record.modified = Revision::PENDING;
+        self.write(Slot::Node(path.clone()), Some(value.encode()), record.keys().lease);
         let stat = record.stat(self.settings.offset);
         self.overlay.update(&path, |node| *node = record);
         self.tell(&path);
@@ -137,16 +137,15 @@ impl Planner<'_, '_> {
         }
         let acl = acl::normalize(set.acl.as_deref(), self.writer.identities)?;
         let (path, mut record) = self.check_changed(Some(asked), acl::perms::ADMIN)?;
-        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.keys.node));
-        if set.version != ANY_VERSION && set.version != record.aversion {
+        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified));
+        if set.version != ANY_VERSION && set.version != record.aversion() {
             return Err(ErrorCode::BadVersion);
         }
-        record.aversion = record.aversion.wrapping_add(1);
-        let value = keyspace::encode_acl(record.aversion, &acl);
+        let aversion = record.aversion().wrapping_add(1);
+        let value = keyspace::encode_acl(aversion, &acl);
         let acl: Option<Arc<[Acl]>> = (!tree::is_open(&acl)).then(|| acl.into());
-        record.acl = acl;
-        record.keys.acl = Revision::PENDING;
-        self.write(Slot::Acl(path.clone()), Some(value), record.keys.lease);
+        record.set_acl(acl, aversion, Revision::PENDING);
+        self.write(Slot::Acl(path.clone()), Some(value), record.keys().lease);
         let stat = record.stat(self.settings.offset);
         self.overlay.update(&path, |node| *node = record);
         self.tell(&path);
@@ -155,7 +154,7 @@ impl Planner<'_, '_> {
 
     pub(super) fn plan_check(&mut self, check: &Check) -> Result<(), ErrorCode> {
         let (path, record) = self.check_changed(check.path.as_deref(), acl::perms::READ)?;
-        self.guard(Slot::Node(path), Test::Unchanged(record.keys.node));
+        self.guard(Slot::Node(path), Test::Unchanged(record.modified));
         if check.version != ANY_VERSION && check.version != record.version {
             return Err(ErrorCode::BadVersion);
         }
@@ -178,7 +177,7 @@ impl Planner<'_, '_> {
         };
         let (record, allowed) = (record.clone(), self.permits(record, wanted));
         let path = self.overlay.share(asked);
-        self.guard_acl(&path, record.keys.acl);
+        self.guard_acl(&path, record.keys().acl);
         if !allowed {
             return Err(ErrorCode::NoAuth);
         }
@@ -188,11 +187,11 @@ impl Planner<'_, '_> {
 
 /// Whether a znode may go by itself. Source: `ContainerManager.getCandidates`.
 pub fn has_expired(record: &Record, unix_ms: i64) -> bool {
-    if record.children > 0 {
+    if record.children() > 0 {
         return false;
     }
-    match record.kind {
-        Kind::Container => record.creates > 0,
+    match record.kind() {
+        Kind::Container => record.creates() > 0,
         Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime) > ttl_ms,
         Kind::Persistent | Kind::Ephemeral(_) => false,
     }
@@ -200,8 +199,8 @@ pub fn has_expired(record: &Record, unix_ms: i64) -> bool {
 
 /// What a put of a znode says of its czxid.
 fn birth(record: &Record) -> Birth {
-    match record.created {
-        created if created == record.keys.node_created => Birth::Key,
+    match record.created() {
+        created if created == record.keys().node_created => Birth::Key,
         Revision::NEVER => Birth::Key,
         Revision::PENDING => Birth::Here,
         created => Birth::At(created),

@@ -6,9 +6,10 @@ use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{self, Birth, NodeValue, Slot};
 use crate::keeper::path;
 use crate::keeper::planner::{Effect, Planner, Test};
-use crate::keeper::request::{Body, Create, CreateOpcode};
+use crate::keeper::request::{Body, Create, CreateOpcode, Data};
 use crate::keeper::tree::quota::{self, Usage};
-use crate::keeper::tree::{self, Keys, Kind, Path, Record};
+use crate::keeper::tree::record::{Keys, Kind, Record};
+use crate::keeper::tree::{self, Path};
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
 use bytes::Bytes;
@@ -127,7 +128,7 @@ impl Planner<'_, '_> {
             self.guard_absent(&parent_path);
             return Err(ErrorCode::NoNode);
         };
-        let (keys, creates) = (parent.keys, parent.creates);
+        let (keys, creates) = (parent.keys(), parent.creates());
         let ephemeral = parent.owner().is_some();
         let allowed = self.permits(parent, acl::perms::CREATE);
         self.guard_acl(&parent_path, keys.acl);
@@ -144,7 +145,7 @@ impl Planner<'_, '_> {
             return Err(ErrorCode::BadArguments);
         }
         if let Some(existing) = self.overlay.find(&path) {
-            let created = existing.keys.node_created;
+            let created = existing.keys().node_created;
             if sequential {
                 self.guard(Slot::Creates(parent_path), Test::Unchanged(keys.creates));
             }
@@ -187,7 +188,7 @@ impl Planner<'_, '_> {
         let acl: Option<Arc<[Acl]>> = (!tree::is_open(&acl)).then(|| acl.into());
         // Deleted earlier in this multi: etcd keeps the key, so the value says that it is born
         // here, and the counter's key tells the incarnations apart.
-        let before = self.overlay.below(path).map(|record| record.keys.node_created);
+        let before = self.overlay.below(path).map(|record| record.keys().node_created);
         let birth = if before.is_some() { Birth::Here } else { Birth::Key };
         if let Some(acl) = &acl {
             let value = keyspace::encode_acl(0, acl);
@@ -206,36 +207,30 @@ impl Planner<'_, '_> {
             let value = keyspace::encode_creates(0);
             self.write(Slot::Creates(path.clone()), Some(value), lease);
         }
-        let creates = self.overlay.find(parent_path).map_or(0, |parent| parent.creates);
+        let creates = self.overlay.find(parent_path).map_or(0, |parent| parent.creates());
         let creates = creates.wrapping_add(1);
         let value = keyspace::encode_creates(creates);
         self.write(Slot::Creates(parent_path.clone()), Some(value), LeaseId::NONE);
         let pending = |written: bool| if written { Revision::PENDING } else { Revision::NEVER };
-        let record = Record {
-            data,
-            kind,
-            ctime: now,
-            mtime: now,
-            created: Revision::PENDING,
-            keys: Keys {
-                node_created: before.unwrap_or(Revision::PENDING),
-                node: Revision::PENDING,
-                creates: pending(before.is_some()),
-                acl: pending(acl.is_some()),
-                pzxid: Revision::NEVER,
-                lease,
-            },
-            acl,
-            pzxid: Revision::PENDING,
-            ..Record::blank(kind)
-        };
+        let mut record = Record::born(kind, Revision::PENDING);
+        record.data = data.as_deref().map(Data::from);
+        (record.ctime, record.mtime) = (now, now);
+        if acl.is_some() {
+            record.set_acl(acl, 0, Revision::PENDING);
+        }
+        record.change_keys(|keys| {
+            keys.node_created = before.unwrap_or(Revision::PENDING);
+            keys.node = Revision::PENDING;
+            keys.creates = pending(before.is_some());
+            keys.lease = lease;
+        });
         let stat = record.stat(self.settings.offset);
         self.overlay.insert(path, record);
         self.plan.effects.push(Effect::Created(path.clone()));
         self.overlay.update(parent_path, |parent| {
-            parent.creates = creates;
-            parent.pzxid = Revision::PENDING;
-            parent.keys.creates = Revision::PENDING;
+            parent.more().creates = creates;
+            parent.more().pzxid = Revision::PENDING;
+            parent.change_keys(|keys| keys.creates = Revision::PENDING);
         });
         stat
     }

@@ -9,7 +9,8 @@ use crate::keeper::error::ErrorCode::{
 use crate::keeper::request::{
     Check, Create, CreateOpcode, Delete, MultiOperation, MultiResult, SetAcl, SetData,
 };
-use crate::keeper::tree::{Keys, Kind, Tree};
+use crate::keeper::tree::Tree;
+use crate::keeper::tree::record::{Kind, Record};
 use jute::Acl;
 
 const FENCE: SessionFence =
@@ -28,31 +29,27 @@ const SETTINGS: Settings = Settings {
 /// the session, `/leaf` which never had a child, and `/shut`, where nobody may do anything.
 fn tree() -> Tree {
     let mut tree = Tree::new();
-    let record = |created: i64, node: i64, creates: i64, acl: i64| {
+    let record = |kind, created: i64, node: i64, creates: i64, acl: i64| {
         let revision = |number: i64| Revision(number);
-        let mut record = Record::blank(Kind::Persistent);
-        record.created = revision(created);
-        record.creates = i32::from(creates > 0) * 2;
-        record.keys = Keys {
-            node_created: revision(created),
-            node: revision(node),
-            creates: revision(creates),
-            acl: revision(acl),
-            ..Keys::default()
-        };
+        let mut record = Record::born(kind, revision(created));
+        record.more().creates = i32::from(creates > 0) * 2;
+        record.change_keys(|keys| {
+            keys.node = revision(node);
+            keys.creates = revision(creates);
+            keys.acl = revision(acl);
+        });
         record
     };
-    tree.insert("/p".into(), record(3, 4, 6, 5));
-    tree.insert("/p/c".into(), record(6, 6, 0, 0));
-    tree.insert("/leaf".into(), record(2, 2, 0, 0));
-    let mut shut = record(2, 2, 0, 2);
+    tree.insert("/p", record(Kind::Persistent, 3, 4, 6, 5));
+    tree.insert("/p/c", record(Kind::Persistent, 6, 6, 0, 0));
+    tree.insert("/leaf", record(Kind::Persistent, 2, 2, 0, 0));
+    let mut shut = record(Kind::Persistent, 2, 2, 0, 2);
     let id = jute::Id { scheme: Some("digest".into()), id: Some("u:h".into()) };
-    shut.acl = Some([Acl { perms: 31, id }].into());
-    tree.insert("/shut".into(), shut);
-    let mut ephemeral = record(8, 8, 0, 0);
-    ephemeral.kind = Kind::Ephemeral(FENCE.session);
-    ephemeral.keys.lease = FENCE.lease;
-    tree.insert("/e".into(), ephemeral);
+    shut.more().acl = Some([Acl { perms: 31, id }].into());
+    tree.insert("/shut", shut);
+    let mut ephemeral = record(Kind::Ephemeral(FENCE.session), 8, 8, 0, 0);
+    ephemeral.change_keys(|keys| keys.lease = FENCE.lease);
+    tree.insert("/e", ephemeral);
     tree
 }
 

@@ -13,8 +13,9 @@ use crate::keeper::error::ErrorCode;
 use crate::keeper::keyspace::{ShimId, Slot};
 use crate::keeper::overlay::{Mark, Overlay, RequestIndex};
 use crate::keeper::request::{Body, Operation, SessionId};
+use crate::keeper::tree::Path;
 use crate::keeper::tree::quota::{self, HardLimits, Usage};
-use crate::keeper::tree::{Path, Record};
+use crate::keeper::tree::record::Record;
 use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use bytes::Bytes;
@@ -264,7 +265,7 @@ impl<'p, 't> Planner<'p, 't> {
         const VALUE_MAX: usize = 4096;
         let incarnation = |planner: &Self, path: &Path| {
             let record = planner.overlay.find(path)?;
-            let (keys, created) = (record.keys, record.created);
+            let (keys, created) = (record.keys(), record.created());
             let known = keys.node_created != Revision::PENDING && created != Revision::PENDING;
             known.then_some(keys)
         };
@@ -311,7 +312,7 @@ impl<'p, 't> Planner<'p, 't> {
     }
 
     fn permits(&self, record: &Record, wanted: i32) -> bool {
-        let Some(acl) = &record.acl else { return true };
+        let Some(acl) = record.acl() else { return true };
         self.settings.skip_acl || acl::permits(acl, wanted, self.writer.identities)
     }
 
@@ -365,7 +366,8 @@ mod tests {
     use crate::keeper::request::{
         Create, CreateOpcode, Delete, MultiOperation, MultiResult, SetData,
     };
-    use crate::keeper::tree::{self, Kind, Tree};
+    use crate::keeper::tree::record::Kind;
+    use crate::keeper::tree::{self, Tree};
 
     fn create(path: &str) -> Create {
         Create {
@@ -405,18 +407,15 @@ mod tests {
     }
 
     fn with_data(data: &'static str) -> Record {
-        Record {
-            data: Some(Bytes::from_static(data.as_bytes())),
-            ..Record::blank(Kind::Persistent)
-        }
+        Record::blank(Kind::Persistent).with_data(data)
     }
 
     /// `/q` with these limits, and without statistics.
     fn limited(limits: &'static str) -> Tree {
         let mut tree = Tree::new();
-        tree.insert("/q".into(), with_data(""));
-        tree.insert("/zookeeper/quota/q".into(), with_data(""));
-        tree.insert(quota::limits_of("/q").into(), with_data(limits));
+        tree.insert("/q", with_data(""));
+        tree.insert("/zookeeper/quota/q", with_data(""));
+        tree.insert(&quota::limits_of("/q"), with_data(limits));
         tree
     }
 
@@ -433,19 +432,19 @@ mod tests {
         let outcome =
             |tree: &Tree| outcome_of(tree, &Operation::Create(create("/q/a"))).map(|_| ());
         assert_eq!(outcome(&tree), Ok(()));
-        tree.insert(quota::stats_of("/q").into(), with_data(""));
+        tree.insert(&quota::stats_of("/q"), with_data(""));
         assert_eq!(outcome(&tree), Err(ErrorCode::QuotaExceeded));
     }
 
     #[test]
     fn operations_of_a_multi_are_held_to_the_usage_before_it() {
         let mut tree = limited("countHardLimit=2");
-        tree.insert(quota::stats_of("/q").into(), with_data(""));
+        tree.insert(&quota::stats_of("/q"), with_data(""));
         let create = |path: &str| MultiOperation::Create(create(path));
         let twice = Operation::Multi(vec![create("/q/a"), create("/q/b")]);
         let Ok(Body::Multi(results)) = outcome_of(&tree, &twice) else { panic!("it is a multi") };
         assert!(matches!(results[..], [MultiResult::Create(_), MultiResult::Create(_)]));
-        tree.insert("/q/c".into(), with_data(""));
+        tree.insert("/q/c", with_data(""));
         let delete = Delete { path: Some("/q/c".into()), version: -1 };
         let instead = Operation::Multi(vec![MultiOperation::Delete(delete), create("/q/a")]);
         let codes = [None, Some(ErrorCode::QuotaExceeded)].map(MultiResult::Error);
@@ -455,8 +454,8 @@ mod tests {
     #[test]
     fn a_limit_that_is_exceeded_stops_only_what_moves_its_figure() {
         let mut tree = limited("byteHardLimit=3");
-        tree.insert(quota::stats_of("/q").into(), with_data(""));
-        tree.insert("/q/a".into(), with_data("12345"));
+        tree.insert(&quota::stats_of("/q"), with_data(""));
+        tree.insert("/q/a", with_data("12345"));
         let set = |data: &'static str| {
             let data = Some(Bytes::from_static(data.as_bytes()));
             let set = SetData { path: Some("/q/a".into()), data, version: -1 };

@@ -6,7 +6,8 @@ use crate::keeper::keyspace::{self, Slot, Step, StepKind};
 use crate::keeper::planner::create::{Mode, ModeKind};
 use crate::keeper::planner::{Planner, Write};
 use crate::keeper::request::{Body, Create, CreateOpcode, MultiOperation, MultiResult};
-use crate::keeper::tree::{Path, Record};
+use crate::keeper::tree::Path;
+use crate::keeper::tree::record::Record;
 use crate::keeper::zxid::Revision;
 use rustc_hash::FxHashMap;
 
@@ -86,8 +87,8 @@ impl Planner<'_, '_> {
 
     fn add_step(&self, steps: &mut Vec<Step>, kind: StepKind, path: Path, before: Option<Record>) {
         let acl = match &before {
-            Some(record) => record.acl.clone(),
-            None => self.overlay.find(&path).and_then(|record| record.acl.clone()),
+            Some(record) => record.acl().cloned(),
+            None => self.overlay.find(&path).and_then(|record| record.acl().cloned()),
         };
         steps.push(Step { kind, path, acl });
     }
@@ -105,10 +106,10 @@ impl Planner<'_, '_> {
             write.value.is_some()
                 || taken_over.contains(slot)
                 || match slot {
-                    Slot::Node(path) => existed(path, |record| record.keys.node),
-                    Slot::Creates(path) => existed(path, |record| record.keys.creates),
-                    Slot::Acl(path) => existed(path, |record| record.keys.acl),
-                    Slot::Pzxid(path) => existed(path, |record| record.keys.pzxid),
+                    Slot::Node(path) => existed(path, |record| record.keys().node),
+                    Slot::Creates(path) => existed(path, |record| record.keys().creates),
+                    Slot::Acl(path) => existed(path, |record| record.keys().acl),
+                    Slot::Pzxid(path) => existed(path, |record| record.keys().pzxid),
                     _ => true,
                 }
         });

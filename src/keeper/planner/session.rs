@@ -29,14 +29,14 @@ impl Planner<'_, '_> {
     pub fn plan_close(mut self) -> Plan {
         let Some(fence) = self.writer.session else { return self.plan };
         let tree = self.overlay.tree();
-        let mut owned: Vec<Path> = tree.ephemerals(fence.session).cloned().collect();
+        let mut owned: Vec<Path> = tree.ephemerals(fence.session).collect();
         owned.sort_unstable();
         for path in owned {
             let Some(record) = self.overlay.find(&path) else {
                 self.plan.depends.push(Slot::Node(path));
                 continue;
             };
-            let acl = record.keys.acl;
+            let acl = record.keys().acl;
             self.guard(Slot::Node(path.clone()), Test::Lease(fence.lease));
             self.guard_acl(&path, acl);
             self.write_deleted(&path);
@@ -74,7 +74,7 @@ impl Planner<'_, '_> {
     /// pzxid of a parent whose child went with its lease, which touches no key of the parent.
     pub fn plan_pzxid(mut self, path: &Path, deleted: Revision) -> Option<Plan> {
         let record = self.overlay.find(path)?;
-        let keys = record.keys;
+        let keys = record.keys();
         self.guard_exists(path, keys);
         self.guard(Slot::Pzxid(path.clone()), Test::Unchanged(keys.pzxid));
         let value = keyspace::encode_pzxid(Some(deleted));

@@ -5,7 +5,7 @@ use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
 use crate::keeper::replica::{Applied, Fired, Replica};
 use crate::keeper::sessions::proof::Secret;
-use crate::keeper::tree::{self, Path, Tree};
+use crate::keeper::tree::{self, Path};
 use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use rustc_hash::FxHashSet;
@@ -53,7 +53,10 @@ impl Replica {
             deletions: snapshot.deletions,
             since: snapshot.deletions_since,
         });
-        let applied = Applied { learnt, ..self.difference(&fresh) };
+        // Nobody has seen anything before the first load.
+        let seen = self.applied != Revision::NEVER;
+        let difference = if seen { self.difference(&fresh) } else { Applied::default() };
+        let applied = Applied { learnt, ..difference };
         *self = fresh;
         Ok(applied)
     }
@@ -69,8 +72,8 @@ impl Replica {
             let Some(Slot::Node(path)) = Slot::parse(&deletion.key) else { continue };
             let parent = path::parent_or_root(&path);
             self.tree.update(parent, |record| {
-                if deletion.revision > record.pzxid {
-                    record.pzxid = deletion.revision;
+                if deletion.revision > record.pzxid() {
+                    record.raise_pzxid(deletion.revision);
                     learnt.insert(Path::from(parent), deletion.revision);
                 }
             });
@@ -86,12 +89,13 @@ impl Replica {
         };
         let record = new_record(&path, &value, entry);
         if path::is_reserved(&path) {
+            let keys = record.keys();
             self.tree.update(&path, |known| {
                 known.data = record.data;
                 known.ctime = record.ctime;
                 known.mtime = record.mtime;
                 known.version = record.version;
-                known.keys = record.keys;
+                known.change_keys(|known| *known = keys);
             });
         } else {
             self.insert(path, record, Revision::NEVER);
@@ -108,9 +112,8 @@ impl Replica {
                     return;
                 };
                 self.tree.update(&path, |record| {
-                    record.acl = (!tree::is_open(&acl)).then_some(acl);
-                    record.aversion = aversion;
-                    record.keys.acl = entry.mod_revision;
+                    let acl = (!tree::is_open(&acl)).then_some(acl);
+                    record.set_acl(acl, aversion, entry.mod_revision);
                 });
             }
             Slot::Session(session) => {
@@ -140,28 +143,29 @@ impl Replica {
         }
         applied.sessions.sort_unstable();
         applied.sessions.dedup();
-        let incarnation = |tree: &Tree, path: &str| tree.find(path).map(|node| node.record.created);
-        let mut gone: Vec<&Path> = Vec::new();
-        let mut changed: Vec<&Path> = Vec::new();
-        let mut stirred: Vec<&Path> = Vec::new();
+        let incarnation = |path: &str| self.tree.find(path).map(|node| node.record.created());
+        let mut gone: Vec<Path> = Vec::new();
+        let mut changed: Vec<Path> = Vec::new();
+        let mut stirred: Vec<Path> = Vec::new();
         for (path, node) in self.tree.iter() {
-            match fresh.tree.find(path) {
-                Some(now) if now.record.created == node.record.created => {
-                    if now.record.keys.node != node.record.keys.node {
-                        changed.push(path);
-                    }
+            let before = &node.record;
+            match fresh.tree.find(&path).map(|node| &node.record) {
+                Some(now) if now.created() == before.created() => {
                     // No child comes without being counted, nor goes unless it came.
-                    if now.record.creates != node.record.creates {
-                        stirred.push(path);
+                    if now.creates() != before.creates() {
+                        stirred.push(path.clone());
+                    }
+                    if now.modified != before.modified {
+                        changed.push(path);
                     }
                 }
                 _ => gone.push(path),
             }
         }
-        let mut born: Vec<&Path> = fresh
+        let mut born: Vec<Path> = fresh
             .tree
             .iter()
-            .filter(|(path, node)| incarnation(&self.tree, path) != Some(node.record.created))
+            .filter(|(path, node)| incarnation(path) != Some(node.record.created()))
             .map(|(path, _)| path)
             .collect();
         gone.sort_unstable_by(|a, b| b.cmp(a));
@@ -169,11 +173,11 @@ impl Replica {
         changed.sort_unstable();
         let told: FxHashSet<&str> =
             gone.iter().chain(&born).map(|path| path::parent_or_root(path)).collect();
-        stirred.retain(|path| !told.contains(&***path));
+        stirred.retain(|path| !told.contains(&**path));
         stirred.sort_unstable();
-        applied.stirred = stirred.into_iter().cloned().collect();
-        let tell = |replica: &Self, kind, paths: Vec<&Path>| -> Vec<Fired> {
-            paths.into_iter().map(|path| replica.fired(kind, path.clone())).collect()
+        applied.stirred = stirred;
+        let tell = |replica: &Self, kind, paths: Vec<Path>| -> Vec<Fired> {
+            paths.into_iter().map(|path| replica.fired(kind, path)).collect()
         };
         applied.fired = tell(self, StepKind::Deleted, gone);
         applied.fired.extend(tell(fresh, StepKind::Created, born));

@@ -152,8 +152,8 @@ impl Replica {
             tree::ZOOKEEPER => 2,
             _ => 0,
         };
-        let lost_some = record.creates > record.children - given;
-        self.offset.zxid(record.pzxid) > seen
+        let lost_some = record.creates() > record.children() - given;
+        self.offset.zxid(record.pzxid()) > seen
             || (lost_some && seen < self.offset.zxid(self.uncertain_until))
     }
 }

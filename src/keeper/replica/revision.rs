@@ -5,8 +5,10 @@ use crate::keeper::keyspace::{
 };
 use crate::keeper::path;
 use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
+use crate::keeper::request::Data;
 use crate::keeper::sessions::proof::Secret;
-use crate::keeper::tree::{self, Keys, Path, Record, Tree};
+use crate::keeper::tree::record::Record;
+use crate::keeper::tree::{self, Path, Tree};
 use crate::keeper::txn::{Change, KeyValue, RevisionChanges};
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use jute::Acl;
@@ -193,7 +195,7 @@ impl Replica {
         if path::is_reserved(path) {
             return false;
         }
-        let known = node.record.keys.node_created;
+        let known = node.record.keys().node_created;
         let here = NodeValue::decode(entry.value.clone());
         known != entry.create_revision || here.is_some_and(|value| value.birth == Birth::Here)
     }
@@ -208,20 +210,21 @@ impl Replica {
             self.remove(&path, entry.mod_revision);
             let mut record = new_record(&path, &value, entry);
             if let Some((aversion, acl)) = acl {
-                record.keys.acl = entry.mod_revision;
-                record.aversion = aversion;
-                record.acl = (!tree::is_open(&acl)).then_some(acl);
+                let acl = (!tree::is_open(&acl)).then_some(acl);
+                record.set_acl(acl, aversion, entry.mod_revision);
             }
             return self.insert(path, record, entry.mod_revision);
         }
         self.tree.update(&path, |record| {
-            record.data = value.data;
+            record.data = value.data.as_deref().map(Data::from);
             record.ctime = value.ctime;
             record.mtime = value.mtime;
             record.version = value.version;
-            record.keys.node = entry.mod_revision;
-            record.keys.node_created = entry.create_revision;
-            record.keys.lease = entry.lease;
+            record.change_keys(|keys| {
+                keys.node = entry.mod_revision;
+                keys.node_created = entry.create_revision;
+                keys.lease = entry.lease;
+            });
         })
     }
 
@@ -233,8 +236,8 @@ impl Replica {
             tracing::error!(%path, "znode without a parent in the store");
             return false;
         }
-        self.tree.update(parent, |parent| parent.pzxid = parent.pzxid.max(revision));
-        self.tree.insert(path, record);
+        self.tree.update(parent, |parent| parent.raise_pzxid(revision));
+        self.tree.insert(&path, record);
         true
     }
 
@@ -247,8 +250,7 @@ impl Replica {
             return;
         }
         // There is something below only if somebody else has changed the store.
-        while let Some(child) = self.tree.find(path).and_then(|node| node.children().next()) {
-            let child = child.clone();
+        while let Some(child) = self.first_child(path) {
             self.delete_node(&child, revision, pass);
         }
         let fired = self.fired(StepKind::Deleted, path.clone());
@@ -266,24 +268,29 @@ impl Replica {
             record.ctime = initial.ctime;
             record.mtime = initial.mtime;
             record.version = initial.version;
-            record.keys.node = Revision::NEVER;
-            record.keys.node_created = Revision::NEVER;
+            record.change_keys(|keys| {
+                keys.node = Revision::NEVER;
+                keys.node_created = Revision::NEVER;
+            });
         });
         let fired = self.fired(StepKind::DataChanged, path.clone());
         pass.applied.fired.push(fired);
     }
 
+    fn first_child(&self, path: &str) -> Option<Path> {
+        self.tree.children(path).next()
+    }
+
     /// Take a znode out, and what is below it: there is something only if somebody else has
     /// changed the store.
     fn remove(&mut self, path: &str, revision: Revision) {
-        while let Some(child) = self.tree.find(path).and_then(|node| node.children().next()) {
-            let child = child.clone();
+        while let Some(child) = self.first_child(path) {
             tracing::error!(%child, "znode below one that is deleted");
             self.remove(&child, revision);
         }
         if self.tree.remove(path).is_some() {
             let parent = path::parent_or_root(path);
-            self.tree.update(parent, |parent| parent.pzxid = parent.pzxid.max(revision));
+            self.tree.update(parent, |parent| parent.raise_pzxid(revision));
         }
     }
 
@@ -295,9 +302,7 @@ impl Replica {
         };
         let stored = (!tree::is_open(&acl)).then(|| acl.clone());
         let known = self.tree.update(&path, |record| {
-            record.acl = stored;
-            record.aversion = aversion;
-            record.keys.acl = revision;
+            record.set_acl(stored, aversion, revision);
         });
         if !known {
             pass.acls.insert(path, (aversion, acl));
@@ -307,17 +312,17 @@ impl Replica {
     pub(super) fn put_creates(&mut self, path: &str, entry: &KeyValue) {
         let Some(creates) = keyspace::decode_creates(entry.value.clone()) else { return };
         self.tree.update(path, |record| {
-            record.creates = creates;
-            record.keys.creates = entry.mod_revision;
-            record.pzxid = record.pzxid.max(entry.mod_revision);
+            record.more().creates = creates;
+            record.change_keys(|keys| keys.creates = entry.mod_revision);
+            record.raise_pzxid(entry.mod_revision);
         });
     }
 
     pub(super) fn put_pzxid(&mut self, path: &str, entry: &KeyValue) {
         let Some(written) = keyspace::decode_pzxid(entry.value.clone()) else { return };
         self.tree.update(path, |record| {
-            record.keys.pzxid = entry.mod_revision;
-            record.pzxid = record.pzxid.max(written.unwrap_or(entry.mod_revision));
+            record.change_keys(|keys| keys.pzxid = entry.mod_revision);
+            record.raise_pzxid(written.unwrap_or(entry.mod_revision));
         });
     }
 
@@ -328,22 +333,20 @@ impl Replica {
                 Slot::Acl(path) => {
                     let (acl, aversion) = initial_acl(path);
                     self.tree.update(path, |record| {
-                        if record.keys.acl != revision {
-                            record.keys.acl = Revision::NEVER;
-                            record.acl = acl;
-                            record.aversion = aversion;
+                        if record.keys().acl != revision {
+                            record.set_acl(acl, aversion, Revision::NEVER);
                         }
                     })
                 }
                 Slot::Creates(path) => self.tree.update(path, |record| {
-                    if record.keys.creates != revision {
-                        record.keys.creates = Revision::NEVER;
-                        record.creates = 0;
+                    if record.keys().creates != revision {
+                        record.change_keys(|keys| keys.creates = Revision::NEVER);
+                        record.more().creates = 0;
                     }
                 }),
                 Slot::Pzxid(path) => self.tree.update(path, |record| {
-                    if record.keys.pzxid != revision {
-                        record.keys.pzxid = Revision::NEVER;
+                    if record.keys().pzxid != revision {
+                        record.change_keys(|keys| keys.pzxid = Revision::NEVER);
                     }
                 }),
                 _ => false,
@@ -365,14 +368,14 @@ impl Replica {
     }
 
     pub(super) fn fired(&self, kind: StepKind, path: Path) -> Fired {
-        let acl = |path: &str| self.tree.find(path).and_then(|node| node.record.acl.clone());
+        let acl = |path: &str| self.tree.find(path).and_then(|node| node.record.acl().cloned());
         let parent_acl = acl(path::parent_or_root(&path));
         Fired { kind, acl: acl(&path), parent_acl, path }
     }
 
     fn fired_step(&self, step: &Step) -> Fired {
         let parent = self.tree.find(path::parent_or_root(&step.path));
-        let parent_acl = parent.and_then(|node| node.record.acl.clone());
+        let parent_acl = parent.and_then(|node| node.record.acl().cloned());
         Fired { kind: step.kind, path: step.path.clone(), acl: step.acl.clone(), parent_acl }
     }
 }
@@ -419,7 +422,7 @@ fn initial_acl(path: &str) -> (Option<Arc<[Acl]>>, i32) {
         return (None, 0);
     }
     let fresh = Tree::new();
-    fresh.find(path).map_or((None, 0), |node| (node.record.acl.clone(), node.record.aversion))
+    fresh.find(path).map_or((None, 0), |node| (node.record.acl().cloned(), node.record.aversion()))
 }
 
 fn znode_of(slot: &Slot) -> Option<&Path> {
@@ -445,19 +448,13 @@ pub(super) fn new_record(path: &str, value: &NodeValue, entry: &KeyValue) -> Rec
         Birth::Here => entry.mod_revision,
         Birth::At(revision) => revision,
     };
-    Record {
-        data: value.data.clone(),
-        ctime: value.ctime,
-        mtime: value.mtime,
-        version: value.version,
-        created,
-        pzxid: created,
-        keys: Keys {
-            node_created: entry.create_revision,
-            node: entry.mod_revision,
-            lease: entry.lease,
-            ..Keys::default()
-        },
-        ..Record::blank(value.kind)
-    }
+    let mut record = Record::born(value.kind, created);
+    record.data = value.data.as_deref().map(Data::from);
+    (record.ctime, record.mtime, record.version) = (value.ctime, value.mtime, value.version);
+    record.change_keys(|keys| {
+        keys.node_created = entry.create_revision;
+        keys.node = entry.mod_revision;
+        keys.lease = entry.lease;
+    });
+    record
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::keeper::keyspace::{self, Birth, NodeValue};
-use crate::keeper::tree::{Kind, Record};
+use crate::keeper::tree::record::{Kind, Record};
 use crate::keeper::txn::{Key, Op, Txn};
 use crate::store::embedded::engine::Engine;
 use crate::store::embedded::limits::Limits;
@@ -96,7 +96,7 @@ fn a_load_gives_what_the_stream_gave() {
     feed.commit(vec![put(Slot::Pzxid("/p".into()), pzxid, LeaseId::NONE)]);
     feed.engine.compact(feed.engine.revision());
     assert_eq!(records(&feed.loaded()), records(&feed.replica), "and then the key does");
-    assert_eq!(records(&feed.replica)["/p"].pzxid, at);
+    assert_eq!(records(&feed.replica)["/p"].pzxid(), at);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_prefix_that_is_wiped_goes_as_if_a_client_had_deleted_it() {
     assert_eq!(fired(&applied), expected);
     let (mut left, fresh) = (records(&feed.replica), records(&Replica::new(ShimId(1))));
     for record in left.values_mut() {
-        record.pzxid = Revision::NEVER;
+        record.more().pzxid = Revision::NEVER;
     }
     assert_eq!(left, fresh, "what is always there is as at the start");
 }

@@ -6,8 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
 use crate::keeper::path;
 use crate::keeper::tree::{Path, QUOTA, Tree};
 
@@ -24,7 +22,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.count += other.count;
         self.bytes += other.bytes;
     }
@@ -111,18 +109,6 @@ pub fn stats_of(root: &str) -> String {
 }
 
 impl Tree {
-    /// What a subtree holds.
-    pub fn usage(&self, root: &str) -> Usage {
-        let mut usage = Usage::default();
-        let mut open = vec![root];
-        while let Some(path) = open.pop() {
-            let Some(node) = self.nodes.get(path) else { continue };
-            usage.add(node.record.usage());
-            open.extend(node.children().map(|child| &**child));
-        }
-        usage
-    }
-
     /// A znode came (or went, if the change is negative), or its data changed.
     pub(super) fn track(&mut self, path: &str, change: Usage) {
         if self.quotas.active.is_empty() {
@@ -156,10 +142,11 @@ impl Tree {
     /// Write a subtree's statistics into their znode: its data and nothing else.
     fn show(&mut self, root: &str, usage: Usage) {
         let node = stats_of(root);
-        if let Some(node) = self.nodes.get_mut(node.as_str()) {
-            let before = node.record.usage().bytes;
-            node.record.data = Some(Bytes::from(usage.text()));
-            let bytes = node.record.usage().bytes - before;
+        if let Some(id) = self.nodes.find(&node) {
+            let record = &mut self.nodes.get_mut(id).record;
+            let before = record.usage().bytes;
+            record.data = Some(usage.text().into_bytes().into());
+            let bytes = record.usage().bytes - before;
             self.data_size = self.data_size.saturating_add_signed(bytes);
         }
     }
@@ -168,37 +155,35 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::tree::{Kind, Record};
+    use crate::keeper::request::Data;
+    use crate::keeper::tree::record::{Kind, Record};
 
     const LIMITS_OF_Q: &str = "/zookeeper/quota/q/zookeeper_limits";
 
     fn with_data(data: &'static str) -> Record {
-        Record {
-            data: Some(Bytes::from_static(data.as_bytes())),
-            ..Record::blank(Kind::Persistent)
-        }
+        Record::blank(Kind::Persistent).with_data(data)
     }
 
-    fn stats(tree: &Tree) -> Option<Bytes> {
+    fn stats(tree: &Tree) -> Option<Data> {
         tree.find("/zookeeper/quota/q/zookeeper_stats").and_then(|node| node.record.data.clone())
     }
 
     #[test]
     fn statistics_follow_the_subtree_while_it_has_limits() {
         let mut tree = Tree::new();
-        tree.insert("/q".into(), with_data(""));
-        tree.insert("/zookeeper/quota/q".into(), with_data(""));
-        tree.insert("/zookeeper/quota/q/zookeeper_stats".into(), with_data("whatever"));
-        tree.insert("/zookeeper/quota/q/zookeeper_limits".into(), with_data("count=2,bytes=-1"));
-        tree.insert("/q/a".into(), with_data("12345"));
-        tree.insert("/qa".into(), with_data("12345"));
+        tree.insert("/q", with_data(""));
+        tree.insert("/zookeeper/quota/q", with_data(""));
+        tree.insert("/zookeeper/quota/q/zookeeper_stats", with_data("whatever"));
+        tree.insert("/zookeeper/quota/q/zookeeper_limits", with_data("count=2,bytes=-1"));
+        tree.insert("/q/a", with_data("12345"));
+        tree.insert("/qa", with_data("12345"));
         assert_eq!(stats(&tree), Some("count=2,bytes=5".into()));
         tree.update("/q/a", |record| record.data = None);
         assert_eq!(stats(&tree), Some("count=2,bytes=0".into()));
         tree.remove("/q/a");
         assert_eq!(stats(&tree), Some("count=1,bytes=0".into()));
         tree.remove("/zookeeper/quota/q/zookeeper_limits");
-        tree.insert("/q/b".into(), with_data("1"));
+        tree.insert("/q/b", with_data("1"));
         assert_eq!(stats(&tree), Some("count=1,bytes=0".into()), "nobody tracks any more");
     }
 
@@ -208,7 +193,7 @@ mod tests {
         let before = tree.data_size();
         let nodes = ["/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_stats", LIMITS_OF_Q, "/q"];
         for path in nodes {
-            tree.insert(path.into(), with_data(""));
+            tree.insert(path, with_data(""));
         }
         for path in nodes.iter().rev() {
             tree.remove(path);
@@ -229,8 +214,8 @@ mod tests {
     #[test]
     fn limits_without_a_subtree_are_ignored() {
         let mut tree = Tree::new();
-        tree.insert("/zookeeper/quota/zookeeper_limits".into(), with_data("count=1,bytes=1"));
-        tree.insert("/a".into(), with_data(""));
+        tree.insert("/zookeeper/quota/zookeeper_limits", with_data("count=1,bytes=1"));
+        tree.insert("/a", with_data(""));
         assert!(tree.quotas().deepest("/a").is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use zkshim::keeper::keyspace::{NodeValue, Slot, StepKind};
 use zkshim::keeper::path;
 use zkshim::keeper::request::SessionId;
-use zkshim::keeper::tree::Kind;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{Change, RevisionChanges};
 use zkshim::keeper::zxid::Revision;
 

@@ -7,7 +7,7 @@ use zkshim::keeper::acl::{self, Identity, perms};
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::path;
 use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation, SetAcl};
-use zkshim::keeper::tree::Kind;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::zxid::Revision;
 
 #[derive(Clone, Debug)]

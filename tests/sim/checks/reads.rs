@@ -8,7 +8,7 @@ use zkshim::keeper::acl::{self, perms};
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::path;
 use zkshim::keeper::request::{
-    Body, MultiReadOperation, MultiResult, Names, Operation, Read, Reply, WatchSelection,
+    Body, Data, MultiReadOperation, MultiResult, Names, Operation, Read, Reply, WatchSelection,
 };
 use zkshim::keeper::watches::WatchKind;
 use zkshim::keeper::zxid::Revision;
@@ -110,7 +110,8 @@ impl Look<'_> {
     fn data(&self, path: &str) -> Result<Body, ErrorCode> {
         let stat = self.stat(path)?;
         let node = self.model.node(path, self.at);
-        Ok(Body::Data(node.map_or(Some(Bytes::new()), |node| node.value.data), stat))
+        let data = node.map_or(Some(Bytes::new()), |node| node.value.data);
+        Ok(Body::Data(data.as_deref().map(Data::from), stat))
     }
 
     fn children(&self, path: &str, reply: &Reply) -> Result<(), String> {

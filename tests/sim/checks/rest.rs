@@ -3,7 +3,7 @@
 use crate::model::{Model, is_system};
 use std::collections::BTreeSet;
 use zkshim::keeper::keyspace::{Slot, StepKind};
-use zkshim::keeper::tree::Kind;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::LeaseId;
 use zkshim::keeper::zxid::Revision;
 

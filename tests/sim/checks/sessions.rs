@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use zkshim::keeper::keyspace::{NodeValue, Slot};
 use zkshim::keeper::request::{ConnectionId, SessionId};
-use zkshim::keeper::tree::Kind;
+use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{Change, KeyValue, RevisionChanges};
 
 /// Where clocks are further apart, a session without a key may be refused at any time.

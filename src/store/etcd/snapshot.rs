@@ -57,9 +57,10 @@ async fn pages(
 }
 
 const FIRST_LIMIT: i64 = 500;
-const LIMIT_MAX: usize = 10_000;
-/// About how large a page is to be.
-const PAGE_BYTES: usize = 4 * 1024 * 1024;
+const LIMIT_MAX: usize = 50_000;
+/// About how large a page is to be. For each page etcd counts all the keys that are left, so a
+/// million small ones in small pages would cost it as much again.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many keys make a page of the right size, if they are like the last page's.
 fn next_limit(keys: usize, bytes: usize) -> i64 {
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn pages_fit_the_size_of_what_is_stored() {
         assert_eq!(next_limit(500, 500 * 128), LIMIT_MAX as i64);
-        assert_eq!(next_limit(500, 500 * 4096), 1024);
+        assert_eq!(next_limit(500, 500 * 4096), 2048);
         assert_eq!(next_limit(1, 100 * 1024 * 1024), 1);
         assert_eq!(next_limit(0, 0), LIMIT_MAX as i64);
     }

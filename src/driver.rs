@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::driver::alarm::Alarm;
@@ -111,10 +112,25 @@ impl Handle {
 
     /// Hands in an input; waits while too many are waiting.
     ///
+    /// There nearly always is room, so only who has to wait has memory for it.
+    ///
     /// # Errors
     /// The driver has ended.
-    pub async fn send(&self, input: Input) -> Result<(), Stopped> {
-        self.inputs.send(input).await.map_err(|_| Stopped)
+    pub fn send(&self, input: Input) -> impl Future<Output = Result<(), Stopped>> + use<> {
+        let waiting = match self.inputs.try_send(input) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Closed(_)) => Err(Stopped),
+            Err(TrySendError::Full(input)) => {
+                let inputs = self.inputs.clone();
+                Ok(Some(Box::pin(async move { inputs.send(input).await })))
+            }
+        };
+        async move {
+            match waiting? {
+                Some(waiting) => waiting.await.map_err(|_| Stopped),
+                None => Ok(()),
+            }
+        }
     }
 
     /// The core's figures.

@@ -86,7 +86,12 @@ impl Outbox {
             queue.bytes_beyond += bytes;
         }
         queue.bytes += bytes;
-        queue.outgoing.append(batch);
+        if queue.outgoing.is_empty() {
+            // Not copied, and whoever waits for answers keeps no room for them.
+            std::mem::swap(&mut queue.outgoing, batch);
+        } else {
+            queue.outgoing.append(batch);
+        }
         drop(queue);
         self.0.ready.notify_one();
     }
@@ -98,7 +103,7 @@ impl Outbox {
     }
 
     /// Waits until there is something, or nothing will come any more, and swaps it with `into`,
-    /// which must be empty.
+    /// which must be empty. While it waits there is no room for either.
     ///
     /// Safe to cancel: nothing is taken before it returns.
     pub async fn take(&self, into: &mut Vec<Outgoing>) -> Taken {
@@ -111,6 +116,7 @@ impl Outbox {
                     queue.bytes_taken += bytes;
                     return Taken { bytes, last: queue.closed };
                 }
+                (queue.outgoing, *into) = (Vec::new(), Vec::new());
             }
             self.0.ready.notified().await;
         }

@@ -78,8 +78,9 @@ where
             let outbox = Outbox::new(OUTBOX_FRAMES_MAX * shared.options.frame_bytes_max);
             let outstanding = Outstanding::new(&shared.outstanding);
             let client = Client { id, shared, figures: &figures, outbox, outstanding };
-            let end = client.exchange(frames, &mut writer, handshake, frame_bytes).await;
+            let end = client.exchange(&mut frames, &mut writer, handshake, frame_bytes).await;
             client.ended(end).await;
+            drop(frames);
             if matches!(end, End::Closed | End::Stopping) {
                 linger(reader, writer).await;
             }
@@ -101,9 +102,9 @@ impl Client<'_> {
     /// the core asked to be sent before a close.
     async fn exchange<R, W>(
         &self,
-        mut frames: FrameReader<'_, R>,
+        frames: &mut FrameReader<'_, R>,
         writer: &mut W,
-        handshake: Handshake,
+        handshake: Box<Handshake>,
         frame_bytes: usize,
     ) -> End
     where
@@ -111,21 +112,24 @@ impl Client<'_> {
         W: AsyncWrite + Unpin,
     {
         let asked = Asked { kind: RequestKind::Session, received: Instant::now(), frame_bytes };
+        let Handshake { connect, has_read_only_byte, .. } = *handshake;
         let connect = Input::Connect {
             connection: self.id,
             peer: self.figures.peer().ip().to_canonical(),
             outbox: self.outbox.clone(),
-            connect: handshake.connect,
+            connect,
         };
-        if self.shared.driver.send(connect).await.is_err() {
+        // Nothing of it stays here while the connection lasts.
+        let sent = self.shared.driver.send(connect);
+        if sent.await.is_err() {
             return End::Stopping;
         }
         self.figures.outstanding(self.outstanding.add(std::iter::once(asked)));
         self.shared.figures.connection_requests.fetch_add(1, Relaxed);
         // A half that is dropped has nothing to lose: the connection is over.
         tokio::select! {
-            end = self.read(&mut frames) => end,
-            end = self.write(writer, handshake.has_read_only_byte) => end,
+            end = self.read(frames) => end,
+            end = self.write(writer, has_read_only_byte) => end,
             () = self.outbox.cut() => End::TooSlow,
             () = self.shared.ending.cancelled() => End::Stopping,
         }

@@ -90,3 +90,17 @@ fn concerns_one_client(error: &io::Error) -> bool {
             | io::ErrorKind::Interrupted
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        fn bytes<A, B, C, D, F: Future>(_: fn(A, B, C, D) -> F) -> usize {
+            size_of::<F>()
+        }
+        // There may be a hundred thousand that only ping.
+        assert!(bytes(serve) <= 1700, "{}", bytes(serve));
+    }
+}

@@ -145,6 +145,11 @@ impl<'a> Outstanding<'a> {
         if self.has_room() && also() {
             return;
         }
+        // In a box, since all connections would have room for it that never wait.
+        Box::pin(self.room_later(also)).await;
+    }
+
+    async fn room_later(&self, also: impl Fn() -> bool) {
         loop {
             // Registered before the check, so that no change is missed in between.
             let freed = self.total.freed.notified();

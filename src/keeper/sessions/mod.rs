@@ -282,6 +282,10 @@ impl Locals {
                 if local.deadline <= now {
                     expired.push(session);
                 }
+                if local.queue.is_empty() {
+                    // It may be silent for good: its room goes, and comes back with the next need.
+                    local.queue = VecDeque::new();
+                }
                 let again = local.deadline.max(now + self.tick);
                 local.bucket = again;
                 self.buckets.entry(again).or_default().push(session);

@@ -1,11 +1,16 @@
 //! What comes from a client: a word, or a handshake and then requests.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Instant, timeout_at};
 
 use crate::keeper::request::{Operation, Request};
@@ -36,7 +41,7 @@ pub(super) enum First {
     /// A word, and the eight bytes after it if it is one that has them.
     Word(Word, Option<[u8; 8]>),
     /// A handshake, and its length.
-    Handshake(Handshake, usize),
+    Handshake(Box<Handshake>, usize),
     /// Nothing that is answered.
     Nothing,
 }
@@ -121,7 +126,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
         };
         self.count(1, frame.len());
         Some(match decode_connect(&frame) {
-            Ok(handshake) => First::Handshake(handshake, frame.len()),
+            Ok(handshake) => First::Handshake(Box::new(handshake), frame.len()),
             Err(error) => self.no_handshake(&error),
         })
     }
@@ -163,13 +168,39 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
     }
 
     /// Reads once. False: the client is gone. Safe to cancel: what was read is in the buffer.
+    ///
+    /// A client that is waited for has no buffer: most are silent nearly always.
     pub(super) async fn fill(&mut self) -> bool {
+        let read = poll_fn(|context| {
+            let polled = match self.buffer.is_empty() && !self.was_full {
+                true => self.poll_first_bytes(context),
+                false => self.poll_more(context),
+            };
+            if polled.is_pending() && self.buffer.is_empty() {
+                (self.buffer, self.was_full) = (BytesMut::new(), false);
+            }
+            polled
+        });
+        matches!(read.await, Ok(count) if count > 0)
+    }
+
+    fn poll_first_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut room = [MaybeUninit::uninit(); READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *self.reader).poll_read(context, &mut read))?;
+        self.was_full = read.remaining() == 0;
+        // Requests share this with their data, and it is no larger than they are.
+        self.buffer = BytesMut::from(read.filled());
+        Poll::Ready(Ok(self.buffer.len()))
+    }
+
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let room = if self.was_full { READ_BYTES_MAX } else { READ_BYTES };
         // As much as is announced, but never on trust: 64 KiB at a time.
         self.buffer.reserve(self.missing().clamp(room, READ_BYTES_MAX));
-        let read = self.reader.read_buf(&mut self.buffer).await;
+        let count = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(context));
         self.was_full = self.buffer.len() == self.buffer.capacity();
-        matches!(read, Ok(count) if count > 0)
+        Poll::Ready(count)
     }
 
     /// What is missing of the frame that has begun.

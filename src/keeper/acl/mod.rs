@@ -38,6 +38,9 @@ pub mod perms {
 /// Identities that one connection may gather; further ones are refused. ZooKeeper has no limit.
 pub const IDENTITIES_MAX: usize = 1000;
 
+/// What the ids of all of them may take: a user's name may be as long as a request.
+pub const IDENTITY_BYTES_MAX: usize = 1 << 20;
+
 /// One of the things that a connection has proved to be. A connection starts with its
 /// [`ip_identity`] and gathers more by [`authenticate`]; it never loses one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -158,7 +161,7 @@ pub fn masked(acl: &[Acl]) -> Vec<Acl> {
 /// # Errors
 ///
 /// [`ErrorCode::AuthFailed`] for a scheme that proves nothing, for digest without data, and past
-/// [`IDENTITIES_MAX`]. The connection is closed after such an answer.
+/// [`IDENTITIES_MAX`] or [`IDENTITY_BYTES_MAX`]. The connection is closed after such an answer.
 pub fn authenticate(
     scheme: Option<&str>,
     auth: Option<&[u8]>,
@@ -184,7 +187,8 @@ fn add(identity: Identity, identities: &mut Vec<Identity>) -> Result<(), ErrorCo
     if identities.contains(&identity) {
         return Ok(());
     }
-    if identities.len() >= IDENTITIES_MAX {
+    let bytes: usize = identities.iter().map(|known| known.id.len()).sum();
+    if identities.len() >= IDENTITIES_MAX || bytes + identity.id.len() > IDENTITY_BYTES_MAX {
         return Err(ErrorCode::AuthFailed);
     }
     identities.push(identity);

@@ -6,8 +6,8 @@ use jute::{Acl, Id, Text};
 use proptest::prelude::*;
 
 use crate::keeper::acl::{
-    IDENTITIES_MAX, Identity, authenticate, ip_identity, masked, normalize, permits, perms,
-    user_name,
+    IDENTITIES_MAX, IDENTITY_BYTES_MAX, Identity, authenticate, ip_identity, masked, normalize,
+    permits, perms, user_name,
 };
 use crate::keeper::error::ErrorCode;
 
@@ -327,6 +327,18 @@ fn identities_are_bounded() {
     assert_eq!(another, Err(ErrorCode::AuthFailed));
     let known = authenticate(Some("digest"), Some(b"u:1"), None, &mut identities);
     assert_eq!(known, Ok(()));
+}
+
+#[test]
+fn the_bytes_of_identities_are_bounded() {
+    let mut identities = local();
+    let mut outcomes = (0..4).map(|number| {
+        let auth = format!("{number}{}:p", "u".repeat(IDENTITY_BYTES_MAX / 3));
+        authenticate(Some("digest"), Some(auth.as_bytes()), None, &mut identities)
+    });
+    assert_eq!(outcomes.next(), Some(Ok(())));
+    assert_eq!(outcomes.next(), Some(Ok(())));
+    assert_eq!(outcomes.next(), Some(Err(ErrorCode::AuthFailed)));
 }
 
 #[test]

@@ -8,13 +8,17 @@ pub mod clock;
 pub mod outbox;
 pub mod running;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use crate::driver::alarm::Alarm;
 use crate::driver::clock::Clock;
@@ -32,6 +36,13 @@ const INPUTS_WAITING_MAX: usize = 1024;
 /// How many inputs are handed in before what they brought about is passed on to the
 /// connections, and before the clock is read again.
 const INPUTS_PER_BATCH_MAX: usize = 32;
+
+/// When a batch has taken so long, what is left waits for the next one: everybody else on this
+/// thread waits meanwhile, and so does the store.
+const BATCH_TIME_MAX: Duration = Duration::from_millis(10);
+
+/// How many requests of a connection are handed in before the time is looked at.
+const REQUESTS_PER_LOOK: usize = 16;
 
 /// Starts the task that owns the core, and opens the store for it meanwhile.
 ///
@@ -185,6 +196,10 @@ pub struct Driver<S> {
     routes: FxHashMap<ConnectionId, Route>,
     /// The connections with something pending, in the order in which they got it.
     touched: Vec<ConnectionId>,
+    /// Requests that have not been handed in because those before them took long. A connection
+    /// stands here once.
+    left_over: VecDeque<(ConnectionId, VecDeque<Request>)>,
+    batch_time_max: Duration,
 }
 
 impl<S: FnMut(StoreCommand)> Driver<S> {
@@ -204,6 +219,8 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
             store_events,
             routes: FxHashMap::default(),
             touched: Vec::new(),
+            left_over: VecDeque::new(),
+            batch_time_max: BATCH_TIME_MAX,
         };
         (driver, handle)
     }
@@ -217,6 +234,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         loop {
             let timeout = self.keeper.poll_timeout();
             alarm.set(timeout.map(|timeout| timeout.saturating_sub(now.monotonic)));
+            let idle = self.left_over.is_empty();
             // Both receives and the timer are safe to cancel. The store comes first: what it
             // tells is what others wait for.
             let input = tokio::select! {
@@ -224,6 +242,8 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
                 event = self.store_events.recv() => event.map(Input::Store),
                 input = self.inputs.recv() => input,
                 () = alarm.gone_off() => Some(Input::Timeout),
+                // The others on this thread had their turn.
+                () = yield_now(), if !idle => Some(Input::Timeout),
             };
             let Some(input) = input else { return };
             now = self.clock.now();
@@ -236,13 +256,15 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
     /// One input and all that are ready by now, up to the limit, so that writes which came
     /// together can leave together. False: stop.
     fn handle_batch(&mut self, first: Input, now: Now) -> bool {
-        let mut going_on = self.handle(first, now);
+        let begun = Instant::now();
+        self.hand_in_left_over(now, begun);
+        let mut going_on = self.handle(first, now, begun);
         for _ in 1..INPUTS_PER_BATCH_MAX {
-            if !going_on {
+            if !going_on || begun.elapsed() >= self.batch_time_max {
                 break;
             }
             let Some(input) = self.ready_input() else { break };
-            going_on = self.handle(input, now);
+            going_on = self.handle(input, now, begun);
         }
         // Here and not in the timer's branch, which is never reached under a steady load.
         if self.keeper.poll_timeout().is_some_and(|timeout| timeout <= now.monotonic) {
@@ -258,7 +280,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         event.or_else(|| self.inputs.try_recv().ok())
     }
 
-    fn handle(&mut self, input: Input, now: Now) -> bool {
+    fn handle(&mut self, input: Input, now: Now, begun: Instant) -> bool {
         match input {
             Input::Connect { connection, peer, outbox, connect } => {
                 let route = Route { outbox, pending: Vec::new(), closing: false };
@@ -267,9 +289,14 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
                 self.keeper.handle_connect(connection, connect, now);
             }
             Input::Requests(connection, requests) => {
-                self.keeper.handle_requests(connection, requests, now);
+                let behind = self.left_over.iter_mut().find(|(other, _)| *other == connection);
+                match behind {
+                    Some((_, left_over)) => left_over.extend(requests),
+                    None => self.hand_in(connection, requests.into(), now, begun),
+                }
             }
             Input::Closed(connection) => {
+                self.hand_in_all_of(connection, now);
                 if self.routes.remove(&connection).is_some() {
                     self.keeper.handle_closed(connection, now);
                 }
@@ -278,9 +305,50 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
             Input::Store(event) => self.keeper.handle_store(event, now),
             // The end of the batch looks at the timeout anyway.
             Input::Timeout => {}
-            Input::Shutdown => return false,
+            Input::Shutdown => {
+                while let Some((connection, requests)) = self.left_over.pop_front() {
+                    self.keeper.handle_requests(connection, requests, now);
+                }
+                return false;
+            }
         }
         true
+    }
+
+    /// Hands in requests until the batch has taken too long; the rest is left over.
+    fn hand_in(
+        &mut self,
+        connection: ConnectionId,
+        mut requests: VecDeque<Request>,
+        now: Now,
+        begun: Instant,
+    ) {
+        loop {
+            let some = REQUESTS_PER_LOOK.min(requests.len());
+            self.keeper.handle_requests(connection, requests.drain(..some), now);
+            if requests.is_empty() {
+                return;
+            }
+            if begun.elapsed() >= self.batch_time_max {
+                self.left_over.push_back((connection, requests));
+                return;
+            }
+        }
+    }
+
+    /// The turn of the connection that has waited longest; others come in between.
+    fn hand_in_left_over(&mut self, now: Now, begun: Instant) {
+        if let Some((connection, requests)) = self.left_over.pop_front() {
+            self.hand_in(connection, requests, now, begun);
+        }
+    }
+
+    /// What a connection asked is carried out though it is gone.
+    fn hand_in_all_of(&mut self, connection: ConnectionId, now: Now) {
+        let place = self.left_over.iter().position(|(other, _)| *other == connection);
+        if let Some((_, requests)) = place.and_then(|place| self.left_over.remove(place)) {
+            self.keeper.handle_requests(connection, requests, now);
+        }
     }
 
     fn answer(&self, query: Query) {

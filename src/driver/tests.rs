@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::keeper::request::SessionId;
+use crate::keeper::request::{Operation, SessionId, Xid};
 use crate::keeper::zxid::Zxid;
 
 type Commands = sync_mpsc::Receiver<StoreCommand>;
@@ -63,6 +63,36 @@ async fn a_store_that_is_gone_ends_the_driver() {
     let (_handle, events, _commands, task) = driver();
     drop(events);
     task.await.expect("it ends");
+}
+
+fn ignore(_command: StoreCommand) {}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_take_long_are_handed_in_by_and_by() {
+    let (_events, store_events) = mpsc::channel(8);
+    let clock = Clock::Runtime(Instant::now());
+    let (mut driver, handle) =
+        Driver::new(options(), clock, ignore as fn(StoreCommand), store_events);
+    driver.batch_time_max = Duration::ZERO;
+    let (first, second) = (handle.connection(), handle.connection());
+    let requests = |connection, count| {
+        let ping = Request { xid: Xid::PING, operation: Operation::Ping };
+        Input::Requests(connection, vec![ping; count])
+    };
+    let waiting = |driver: &Driver<fn(StoreCommand)>| {
+        let left = driver.left_over.iter();
+        left.map(|(connection, requests)| (*connection, requests.len())).collect::<Vec<_>>()
+    };
+    let now = clock.now();
+    assert!(driver.handle_batch(requests(first, 40), now));
+    assert_eq!(waiting(&driver), [(first, 24)]);
+    assert!(driver.handle_batch(requests(second, 20), now));
+    assert_eq!(waiting(&driver), [(first, 8), (second, 4)]);
+    assert!(driver.handle_batch(requests(first, 1), now));
+    assert_eq!(waiting(&driver), [(second, 4)], "nine were left, and nothing overtakes");
+    assert!(driver.handle_batch(requests(second, 30), now));
+    assert!(driver.handle_batch(Input::Closed(second), now));
+    assert_eq!(waiting(&driver), [], "what was asked is carried out all the same");
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,7 +66,12 @@ fn is_ahead(operation: &Operation, zxid: Zxid) -> bool {
 
 impl Keeper {
     /// What one read of a connection's socket brought, in order.
-    pub fn handle_requests(&mut self, connection: ConnectionId, requests: Vec<Request>, now: Now) {
+    pub fn handle_requests(
+        &mut self,
+        connection: ConnectionId,
+        requests: impl IntoIterator<Item = Request>,
+        now: Now,
+    ) {
         self.now = now;
         if !self.may_answer(connection) {
             self.close(connection);

@@ -3,6 +3,7 @@
 use crate::keeper::request::{ConnectionId, Outgoing, SessionId};
 use crate::keeper::txn::StoreCommand;
 use crate::keeper::zxid::Zxid;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the core wants done.
@@ -59,6 +60,7 @@ pub struct SessionStatus {
 /// Watches for `wchc` and `wchp`: session and path, data table only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// One entry for each watch, sorted by session, then path.
-    pub entries: Vec<(SessionId, String)>,
+    /// One entry for each watch, in no order: there may be so many that whoever wants one has to
+    /// make it elsewhere.
+    pub entries: Vec<(SessionId, Arc<str>)>,
 }

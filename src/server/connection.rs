@@ -35,6 +35,9 @@ const OUTBOX_FRAMES_MAX: usize = 16;
 /// closed with unread bytes is reset, and the client may lose the answer.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
+/// How long a client may take to read the answer to a four-letter word. ZooKeeper waits for ever.
+const WORD_MAX: Duration = Duration::from_secs(10);
+
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -69,8 +72,20 @@ where
         First::Nothing => {}
         First::Word(word, argument) => {
             drop(frames);
-            let text = words::answer(word, argument, shared, id).await;
-            if writer.write_all(text.as_bytes()).await.is_ok() {
+            let said = async {
+                // One at a time if it may be long: it is in the memory until it was read.
+                let _turn = match word.is_costly() {
+                    true => Some(shared.costly_word.lock().await),
+                    false => None,
+                };
+                let text = words::answer(word, argument, shared, id).await;
+                timeout(WORD_MAX, writer.write_all(text.as_bytes())).await
+            };
+            let said = tokio::select! {
+                said = said => said,
+                () = shared.ending.cancelled() => return,
+            };
+            if matches!(said, Ok(Ok(()))) {
                 linger(reader, writer).await;
             }
         }

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -88,6 +88,8 @@ pub struct Shared {
     registry: Arc<Registry>,
     figures: ServerFigures,
     outstanding: Total,
+    /// Held while a four-letter word is answered whose answer may be long.
+    costly_word: Mutex<()>,
     started: Instant,
     listen_port: u16,
     trace_mask: AtomicI64,
@@ -109,6 +111,7 @@ impl Shared {
             ending: CancellationToken::new(),
             figures: ServerFigures::default(),
             outstanding: Total::new(outstanding::TOTAL_REQUESTS_MAX, Notify::new()),
+            costly_word: Mutex::new(()),
             started: Instant::now(),
             listen_port,
             trace_mask: AtomicI64::new(TRACE_MASK_DEFAULT),

@@ -3,7 +3,10 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::runtime::Handle;
 
 use crate::driver::Stopped;
 use crate::keeper::output::Status;
@@ -95,8 +98,8 @@ async fn serving(
             status.watched_paths,
             status.data_watches,
         ),
-        Word::Wchc => four_letter::wchc(&shared.driver.watches().await?.entries),
-        Word::Wchp => four_letter::wchp(&shared.driver.watches().await?.entries),
+        Word::Wchc => watches(shared, four_letter::wchc).await?,
+        Word::Wchp => watches(shared, four_letter::wchp).await?,
     })
 }
 
@@ -141,6 +144,7 @@ fn monitor(shared: &Shared, status: &Status) -> Monitor {
         connections_rejected: figures.connections_rejected.load(Relaxed),
         connections_dropped: figures.connections_dropped.load(Relaxed),
         sessionless_expired: figures.sessionless_expired.load(Relaxed),
+        tasks: Handle::current().metrics().num_alive_tasks(),
     }
 }
 
@@ -173,6 +177,20 @@ fn directory_bytes(dir: &Path) -> io::Result<u64> {
         bytes += if metadata.is_dir() { directory_bytes(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
+}
+
+/// Sorted and written on a thread of its own: there may be a million.
+async fn watches<T>(shared: &Shared, text: T) -> Result<String, Stopped>
+where
+    T: FnOnce(&[(SessionId, Arc<str>)]) -> String + Send + 'static,
+{
+    let mut watches = shared.driver.watches().await?.entries;
+    let written = tokio::task::spawn_blocking(move || {
+        watches.sort_unstable();
+        watches.dedup();
+        text(&watches)
+    });
+    Ok(written.await.unwrap_or_default())
 }
 
 async fn sessions(shared: &Shared) -> Result<String, Stopped> {

@@ -10,9 +10,17 @@ pub mod monitor;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use crate::keeper::request::SessionId;
 use crate::keeper::zxid::Zxid;
+
+impl Word {
+    /// Its answer may be as long as there are watches or sessions.
+    pub fn is_costly(self) -> bool {
+        matches!(self, Self::Dump | Self::Wchc | Self::Wchp)
+    }
+}
 
 /// What everything but `ruok`, `envi`, `gtmk`, `stmk`, `hash` and `isro` answers while the
 /// server is not serving (`AbstractFourLetterCommand.ZK_NOT_SERVING`).
@@ -407,7 +415,7 @@ pub fn wchs(connections: usize, paths: usize, watches: usize) -> String {
 }
 
 /// `wchc`: by session, from entries sorted by session.
-pub fn wchc(watches: &[(SessionId, String)]) -> String {
+pub fn wchc(watches: &[(SessionId, Arc<str>)]) -> String {
     let mut text = String::new();
     let mut last = None;
     for (session, path) in watches {
@@ -422,7 +430,7 @@ pub fn wchc(watches: &[(SessionId, String)]) -> String {
 }
 
 /// `wchp`: by path.
-pub fn wchp(watches: &[(SessionId, String)]) -> String {
+pub fn wchp(watches: &[(SessionId, Arc<str>)]) -> String {
     let mut paths: BTreeMap<&str, Vec<SessionId>> = BTreeMap::new();
     for (session, path) in watches {
         paths.entry(path).or_default().push(*session);

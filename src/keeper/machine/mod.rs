@@ -365,14 +365,10 @@ impl Keeper {
         let of = |connection: ConnectionId| {
             self.connections.get(&connection).and_then(|connection| connection.session)
         };
-        let mut entries: Vec<(SessionId, String)> = self
-            .watches
-            .data_watches()
-            .filter_map(|(connection, path)| Some((of(connection)?, path.to_owned())))
-            .collect();
-        entries.sort_unstable();
-        entries.dedup();
-        WatchStatus { entries }
+        let watches = self.watches.data_watches();
+        let entries =
+            watches.filter_map(|(connection, path)| Some((of(connection)?, path.clone())));
+        WatchStatus { entries: entries.collect() }
     }
 
     fn is_serving(&self) -> bool {

@@ -10,6 +10,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::keeper::path;
 use crate::keeper::request::ConnectionId;
 use crate::keeper::watches::table::{Modes, WatchTable};
@@ -182,7 +184,7 @@ impl Watches {
     }
 
     /// The data table's pairs of a connection and a path, in no order that means anything.
-    pub fn data_watches(&self) -> impl Iterator<Item = (ConnectionId, &str)> {
+    pub fn data_watches(&self) -> impl Iterator<Item = (ConnectionId, &Arc<str>)> {
         self.data.iter()
     }
 

@@ -171,9 +171,9 @@ impl WatchTable {
         self.by_connection.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &str)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Arc<str>)> {
         let pairs = self.by_path.iter();
-        pairs.flat_map(|(path, watchers)| watchers.keys().map(move |id| (*id, path.as_ref())))
+        pairs.flat_map(|(path, watchers)| watchers.keys().map(move |id| (*id, path)))
     }
 }
 

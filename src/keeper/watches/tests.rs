@@ -354,7 +354,7 @@ fn counts_are_those_of_the_four_letter_words() {
     assert_eq!(watches.data_entries(), 2);
     assert_eq!(watches.data_paths(), 2);
     assert_eq!(watches.data_connections(), 2);
-    let pairs: BTreeSet<_> = watches.data_watches().collect();
+    let pairs: BTreeSet<_> = watches.data_watches().map(|(of, path)| (of, &**path)).collect();
     assert_eq!(pairs, BTreeSet::from([(A, "/p"), (B, "/r")]));
 }
 

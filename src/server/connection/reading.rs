@@ -21,8 +21,9 @@ use crate::wire::decode::{Handshake, decode_connect, decode_request};
 use crate::wire::four_letter::Word;
 use crate::wire::frame::{Splitter, first_word};
 
-/// A connection without a session is closed after so much silence, rounded up to the next
-/// multiple: 10 to 20 s (`NIOServerCnxnFactory.ZOOKEEPER_NIO_SESSIONLESS_CNXN_TIMEOUT`).
+/// A connection that has no session by then is closed, rounded up to the next multiple: 10 to
+/// 20 s. In ZooKeeper each byte prolongs it
+/// (`NIOServerCnxnFactory.ZOOKEEPER_NIO_SESSIONLESS_CNXN_TIMEOUT`).
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The room for one read.
@@ -95,11 +96,13 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
 
     /// Reads what a connection begins with. Safe to cancel.
     pub(super) async fn first(&mut self) -> First {
+        // For all of it: a handshake is short, and may not be drawn out byte by byte.
+        let end = self.silence_end();
         loop {
             if let Some(first) = self.first_in_buffer() {
                 return first;
             }
-            match timeout_at(self.silence_end(), self.fill()).await {
+            match timeout_at(end, self.fill()).await {
                 Ok(true) => {}
                 Ok(false) => return First::Nothing,
                 Err(_) => {
@@ -220,7 +223,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
         self.shared.figures.bytes_received.fetch_add(bytes as u64 + prefixes, Relaxed);
     }
 
-    /// When a connection that stays silent from now on is closed.
+    /// When a connection that begins now is closed if it has not said what it wants.
     fn silence_end(&self) -> Instant {
         let silent_until = self.shared.started.elapsed() + SILENCE_MAX;
         let buckets = silent_until.as_millis() / SILENCE_MAX.as_millis() + 1;

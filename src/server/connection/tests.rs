@@ -1,6 +1,9 @@
 //! A connection over a stream in memory; the test plays the core. Time stands still unless
 //! everybody waits.
 
+mod figures;
+mod limits;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -475,25 +478,4 @@ async fn a_trace_mask_is_kept() {
     scene.send(b"stmk\0\0\0\0\0\0\0\x05").await;
     assert_eq!(scene.rest().await, b"5");
     assert_eq!(scene.shared.trace_mask.load(Relaxed), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn figures_show_what_was_asked_and_answered() {
-    let mut scene = Scene::new();
-    let outbox = scene.established().await;
-    scene.send(&pings([8, 9])).await;
-    scene.requests().await;
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    outbox.push(&mut vec![reply(8)]);
-    scene.frame().await;
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let all = scene.shared.registry.all();
-    let (_, figures) = all.first().expect("it is connected");
-    let shown = figures.shown(false);
-    assert_eq!((shown.received, shown.sent, shown.queued), (3, 2, 1));
-    let session = shown.session.expect("there is one");
-    assert_eq!((session.session, session.timeout_ms), (SessionId(0x77), 10_000));
-    assert_eq!((session.last_operation, session.last_xid), ("PING", Some(8)));
-    assert_eq!((session.last_zxid, session.last_latency_ms), (Zxid(5), 30));
-    assert_eq!(scene.shared.outstanding.requests(), 1);
 }

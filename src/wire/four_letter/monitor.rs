@@ -45,6 +45,8 @@ pub struct Monitor {
     pub connections_dropped: u64,
     /// Connections that never sent a handshake.
     pub sessionless_expired: u64,
+    /// Tasks of the runtime; ZooKeeper has no such figure.
+    pub tasks: usize,
 }
 
 /// Figures of things that do not exist here: panels and agents that ask for them see no gap.
@@ -105,6 +107,7 @@ pub fn mntr(monitor: &Monitor) -> String {
     line(&mut text, "connection_drop_count", monitor.connections_dropped);
     line(&mut text, "connection_drop_probability", "0.0");
     line(&mut text, "sessionless_connections_expired", monitor.sessionless_expired);
+    line(&mut text, "alive_tasks", monitor.tasks);
     for key in ALWAYS_ZERO {
         line(&mut text, key, 0);
     }

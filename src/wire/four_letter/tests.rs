@@ -170,9 +170,9 @@ fn dump_is_laid_out_as_recorded() {
 #[test]
 fn watches_are_shown_by_session_and_by_path() {
     let watches = [
-        (SessionId(0x36), "/app/config".to_owned()),
-        (SessionId(0x36), "/app/nothere".to_owned()),
-        (SessionId(0x37), "/app/config".to_owned()),
+        (SessionId(0x36), "/app/config".into()),
+        (SessionId(0x36), "/app/nothere".into()),
+        (SessionId(0x37), "/app/config".into()),
     ];
     let by_session = "0x36\n\t/app/config\n\t/app/nothere\n0x37\n\t/app/config\n\n";
     assert_eq!(wchc(&watches), by_session);

@@ -14,6 +14,7 @@ use compat_tests::faults::kind::Kind;
 use compat_tests::faults::namespace;
 use compat_tests::faults::recovery::table;
 use compat_tests::faults::run::{Plan, run};
+use compat_tests::faults::soak;
 
 /// Runs three etcd members and three zkshim in network namespaces, with clients, and breaks one
 /// thing after the other. Ends with a table of the times until the clients worked again.
@@ -43,6 +44,10 @@ struct Cli {
     /// Leave the servers' logs there.
     #[arg(long, value_name = "DIRECTORY")]
     logs: Option<PathBuf>,
+    /// A fault every few seconds under sessions that come and go, while memory and all that could
+    /// be left behind is watched; --rounds, --kinds and --clients do not matter then.
+    #[arg(long)]
+    soak: bool,
 }
 
 fn main() -> ExitCode {
@@ -65,6 +70,9 @@ fn inside(cli: &Cli) -> Result<ExitCode> {
     let kinds = if cli.kinds.is_empty() { Kind::all().to_vec() } else { cli.kinds.clone() };
     let settings = Settings { seed: cli.seed, quota_bytes: cli.quota_bytes, ..Settings::default() };
     let time = Duration::from_secs(60 * cli.minutes);
+    if cli.soak {
+        return soak(soak::run(cli.seed, time, settings)?);
+    }
     let (seed, rounds, clients) = (cli.seed, cli.rounds, cli.clients.clone());
     let logs = cli.logs.clone();
     let plan = Plan { seed, kinds, rounds, time, clients, settings, logs };
@@ -83,4 +91,14 @@ fn inside(cli: &Cli) -> Result<ExitCode> {
         println!("VIOLATION: {violation}");
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn soak(report: soak::Report) -> Result<ExitCode> {
+    let faults = report.faults.iter().map(|(kind, count)| format!("{count} {}", kind.name()));
+    println!("{}", faults.collect::<Vec<_>>().join(", "));
+    println!("{}; {} leaks", report.counts, report.leaks.len());
+    for leak in &report.leaks {
+        println!("LEAK: {leak}");
+    }
+    Ok(if report.leaks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_client::{
-    AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, MemberAddOptions,
+    AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions, MemberAddOptions,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -186,6 +186,19 @@ impl Admin {
     pub fn leases(&self) -> Result<usize> {
         self.call(self.leader()?, CALL_TIMEOUT, async |mut etcd| {
             Ok(etcd.leases().await?.leases().len())
+        })
+    }
+
+    /// The keys with a prefix.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        self.call(self.leader()?, CALL_TIMEOUT, async |mut etcd| {
+            let options = GetOptions::new().with_prefix().with_keys_only();
+            let found = etcd.get(prefix, Some(options)).await?;
+            let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+            Ok(found.kvs().iter().map(|pair| text(pair.key())).collect())
         })
     }
 

@@ -20,3 +20,4 @@ pub mod roamer;
 pub mod checks;
 pub mod recovery;
 pub mod run;
+pub mod soak;

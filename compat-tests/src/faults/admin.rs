@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_client::{
-    AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions, MemberAddOptions,
+    AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions,
+    MemberAddOptions,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -125,13 +126,20 @@ impl Admin {
         })
     }
 
-    /// Clears the alarms for want of space.
+    /// Clears the alarms for want of space. etcd knows them by the member that has raised them,
+    /// and takes a request that names none for nothing (`AlarmStore.Deactivate`).
     ///
     /// # Errors
     /// etcd refuses.
     pub fn disarm(&self) -> Result<()> {
+        let members = self.alarms()?;
         self.call(self.leader()?, CALL_TIMEOUT, async |mut etcd| {
-            etcd.alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await?;
+            for member in members {
+                let mut options = AlarmOptions::new();
+                options.with_member(member);
+                let (action, kind) = (AlarmAction::Deactivate, AlarmType::Nospace);
+                etcd.alarm(action, kind, Some(options)).await?;
+            }
             Ok(())
         })
     }

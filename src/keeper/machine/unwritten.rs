@@ -28,6 +28,9 @@ const SAY_AFTER: Duration = Duration::from_millis(100);
 /// How long a shim that meets a session without a key waits for word of its end.
 const ADOPT_AFTER: Duration = Duration::from_millis(400);
 
+/// An end is told only afterwards if etcd was heard of so lately.
+const HEARD_WITHIN: Duration = Duration::from_millis(400);
+
 /// Sessions that are told in one put.
 const SAID_AT_ONCE: usize = 4096;
 
@@ -78,12 +81,15 @@ impl Keeper {
         }
     }
 
-    /// A session without a key has a write at the head of its queue. Only its end needs no key.
+    /// A session without a key has a write at the head of its queue. Only its end needs no key,
+    /// and only while etcd is there to take word of it; else its client waits for a key and for
+    /// its deletion, for another shim may be asked for the session before this one is heard.
     pub(super) fn write_or_end(&mut self, session: SessionId) {
+        let heard = self.options.sole || self.silence() <= HEARD_WITHIN;
         let Some(local) = self.locals.find(session) else { return };
         let closing = match local.queue.front() {
             Some(Pending { connection, work: Work::Request(xid, operation), .. })
-                if *operation == Operation::CloseSession =>
+                if heard && *operation == Operation::CloseSession =>
             {
                 Some((*connection, *xid))
             }

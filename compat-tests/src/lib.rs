@@ -6,5 +6,6 @@ pub mod conformance;
 pub mod differential;
 pub mod faults;
 pub mod history;
+pub mod overload;
 pub mod servers;
 pub mod suites;

@@ -143,6 +143,7 @@ impl Script {
             ["pass", shim] => self.world.force_commit(shim),
             ["lose", shim, "answer"] => self.world.lose_commit(shim, Loss::Answer),
             ["lose", shim, "txn"] => self.world.lose_commit(shim, Loss::Txn),
+            ["lose", shim, "lease"] => self.world.lose_grant(shim),
             ["lose", shim, "sight"] => self.world.lose_commit(shim, Loss::Adrift),
             ["arrive", shim] => {
                 let held = self.world.arrive(shim);

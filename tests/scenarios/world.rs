@@ -415,6 +415,17 @@ impl World {
         self.answer_commit(name, token, CommitError::Unknown("lost".to_owned()));
     }
 
+    /// The first held grant gets lost, and its sender learns that.
+    pub(crate) fn lose_grant(&mut self, name: &str) {
+        let is_grant = |command: &StoreCommand| matches!(command, StoreCommand::Grant(..));
+        let shim = self.shim(name);
+        let at = shim.commands.iter().position(is_grant).expect("a grant is held");
+        if let Some(StoreCommand::Grant(token, _)) = shim.commands.remove(at) {
+            shim.answers.push_back(StoreEvent::Granted(token, Err("lost".to_owned())));
+        }
+        self.settle();
+    }
+
     /// The first held txn is refused.
     pub(crate) fn refuse_commit(&mut self, name: &str, error: CommitError) {
         let (token, _) = self.held_commit(name).expect("a txn is held");

@@ -194,7 +194,8 @@ impl Keeper {
             Some(lease) => self.lease_found(session, lease),
             None => {
                 let token = self.next_token();
-                self.grants.insert(token, GrantFor { session, ttl });
+                let asked_at = self.now.monotonic;
+                self.grants.insert(token, GrantFor { session, ttl, asked_at });
                 self.command(StoreCommand::Grant(token, ttl));
             }
         }
@@ -206,18 +207,20 @@ impl Keeper {
         token: Token,
         granted: Result<(LeaseId, Duration), String>,
     ) {
-        let Some(GrantFor { session, ttl }) = self.grants.remove(&token) else { return };
-        let now = self.now.monotonic;
+        let Some(GrantFor { session, ttl, asked_at }) = self.grants.remove(&token) else { return };
         match granted {
             Ok((lease, held)) => {
                 let local = self.locals.peek(session);
                 let interval = local.map_or(ttl / 4, |local| renewal_interval(local.timeout));
                 // Filed under the class that was asked for, so that it is found again.
-                self.leases.add(lease, Holder::Session(session), held.max(ttl), interval, now);
+                self.leases.add(lease, Holder::Session(session), held.max(ttl), interval, asked_at);
                 self.lease_found(session, lease);
             }
             Err(error) => {
                 tracing::warn!(%error, "no lease for a session");
+                if self.key_waits(session) {
+                    return;
+                }
                 if let Some(local) = self.locals.remove(session) {
                     self.outstanding -= local.queue.len();
                     let parked = local.parked.into_iter().map(|(connection, _)| connection);
@@ -234,6 +237,13 @@ impl Keeper {
             return;
         };
         local.lease = lease;
+        if !self.leases.is_fresh(lease, self.now.monotonic) {
+            // Word of it came late: it could end before a session's timeout has passed.
+            local.renewing = true;
+            self.leases.asked(lease, self.now.monotonic);
+            self.command(StoreCommand::Renew(lease));
+            return;
+        }
         local.blocked = false;
         self.proceed(session);
     }

@@ -130,6 +130,8 @@ enum Probe {
 struct GrantFor {
     session: SessionId,
     ttl: Duration,
+    /// The lease runs from then on, or later.
+    asked_at: Duration,
 }
 
 /// The state machine. See the module's text for how to drive it.

@@ -96,7 +96,12 @@ impl Keeper {
             self.barriers.want();
         }
         self.fence_off_lost();
+        self.cut_off_in_silence();
         self.help_the_stuck();
+    }
+
+    /// Without word from etcd clients are cut off, to reach another shim in time.
+    fn cut_off_in_silence(&mut self) {
         if self.silence() < self.options.session_timeout_min / 2 {
             return;
         }
@@ -132,7 +137,8 @@ impl Keeper {
                 matches!(pending.work, Work::Request(_, Operation::Ping))
                     && now.saturating_sub(pending.since) >= HEARTBEAT
             };
-            if local.queue.front().is_some_and(|head| matches!(head.work, Work::Attach { .. })) {
+            let attaches = |head: &Pending| matches!(head.work, Work::Attach { .. });
+            if local.renewing || local.queue.front().is_some_and(attaches) {
                 waiting_for_lease.push(local.lease);
             }
             let pings: Vec<ConnectionId> = local

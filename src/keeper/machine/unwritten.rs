@@ -19,6 +19,9 @@ use std::time::Duration;
 /// A key is written before this part of the timeout has passed.
 const PARTS_OF_A_TIMEOUT: u32 = 4;
 
+/// When a key is tried again for which no lease was granted.
+const KEY_AGAIN: Duration = Duration::from_millis(500);
+
 /// When a session that is busy is looked at again.
 const BUSY_AGAIN: Duration = Duration::from_millis(50);
 
@@ -112,6 +115,14 @@ impl Keeper {
         if local.key != KeyState::Unwritten || local.blocked {
             return;
         }
+        let (password, timeout) = (local.password, local.timeout);
+        if self.is_too_old(session, &password, timeout) {
+            // Another shim may have told its client that it is gone, or is about to. Its client may
+            // still be believed when it comes back.
+            self.drop_local(session);
+            return;
+        }
+        let Some(local) = self.locals.find(session) else { return };
         local.key = KeyState::UnderWay;
         local.blocked = true;
         let identities: Arc<[Identity]> = Arc::from([]);
@@ -121,6 +132,31 @@ impl Keeper {
         self.outstanding += 1;
         let timeout = local.timeout;
         self.find_lease(session, timeout);
+    }
+
+    /// No lease was granted. A session that its client knows already lives on without its key,
+    /// which is written when etcd grants one again, if the session is not too old by then.
+    /// Says whether it is such a session.
+    pub(super) fn key_waits(&mut self, session: SessionId) -> bool {
+        let Some(local) = self.locals.find(session) else { return false };
+        if !matches!(local.queue.front(), Some(Pending { work: Work::Open { told: true }, .. })) {
+            return false;
+        }
+        local.queue.pop_front();
+        local.key = KeyState::Unwritten;
+        local.blocked = false;
+        self.outstanding -= 1;
+        self.unwritten.push(Reverse((self.now.monotonic + KEY_AGAIN, session)));
+        true
+    }
+
+    /// Whether other shims may soon refuse a session without a key, by its age alone. What writes
+    /// the key takes a while.
+    fn is_too_old(&self, session: SessionId, password: &[u8], timeout: Duration) -> bool {
+        let while_written = (timeout / PARTS_OF_A_TIMEOUT).as_millis();
+        let by_then = self.now.unix_ms + i64::try_from(while_written).unwrap_or(i64::MAX / 2);
+        let proof = self.replica.secret.and_then(|secret| secret.check(session, password));
+        proof.is_some_and(|proof| !proof.is_fresh(by_then))
     }
 
     /// Whether this shim has a session, or cannot rule out that another has it.

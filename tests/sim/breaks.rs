@@ -18,10 +18,16 @@ pub(crate) enum Break {
     AnswersEarly,
     /// Shims end sessions long after their time.
     EndsLate,
+    /// Leases end long after their time.
+    LeasesLast,
     /// A write whose outcome is not known is sent again, whatever has happened since.
     UnknownRepeated,
     /// A member of etcd that is behind says how far etcd is.
     BarriersLie,
+    /// Txns of compares alone are answered by the member that was asked, by what it last knew.
+    ComparesLocal,
+    /// So are reads of how far etcd is, also by a member that is cut off.
+    BarriersLocal,
     /// Replies leave before the events of the same revision.
     RepliesFirst,
     /// Some replies leave in another order.
@@ -52,13 +58,16 @@ pub(crate) enum Break {
 
 impl Break {
     /// All of them.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::EventsLost,
         Self::EventsTwice,
         Self::AnswersEarly,
         Self::EndsLate,
+        Self::LeasesLast,
         Self::UnknownRepeated,
         Self::BarriersLie,
+        Self::ComparesLocal,
+        Self::BarriersLocal,
         Self::RepliesFirst,
         Self::RepliesSwapped,
         Self::FenceIgnored,
@@ -181,6 +190,11 @@ fn strip(txn: &mut Txn, keep: fn(&Compare) -> bool) {
             strip(nested, keep);
         }
     }
+}
+
+/// It changes nothing, whatever it finds.
+pub(crate) fn is_read(txn: &Txn) -> bool {
+    txn.then.is_empty() && txn.otherwise.is_empty()
 }
 
 pub(crate) fn ends_a_session(txn: &Txn) -> bool {

@@ -1,13 +1,13 @@
 //! What a shim asks of etcd, on its way there and back.
 
-use crate::breaks::{Break, ends_a_session, unguarded};
+use crate::breaks::{Break, ends_a_session, is_read, unguarded};
 use crate::etcd::{Fate, refused, unanswered};
 use crate::random::Source;
 use crate::script::Decision;
 use crate::shim::Input;
 use crate::world::{Event, Start, World, millis};
 use std::time::Duration;
-use zkshim::keeper::txn::{StoreCommand, StoreEvent};
+use zkshim::keeper::txn::{StoreCommand, StoreEvent, TxnAnswer};
 
 /// What a shim asks of etcd in so many milliseconds goes wrong together.
 const CALLS_WINDOW_MS: u64 = 100;
@@ -37,7 +37,8 @@ impl World {
         let planned = guess.commit(txn).is_ok().then(|| guess.changes_after(before).ok()).flatten();
         let changes = planned.and_then(|mut changes| changes.next().cloned());
         if let Some(changes) = changes {
-            self.stream(shim, StoreEvent::Changed(changes));
+            let revision = changes.revision;
+            self.stream(shim, StoreEvent::Changed(changes), revision);
         }
     }
 
@@ -47,23 +48,34 @@ impl World {
         self.chance.once(source).millis(0, self.plan.etcd_ms)
     }
 
-    pub(crate) fn called(&mut self, start: Start, command: StoreCommand, mut fate: Fate) {
-        let reached = self.etcd.out_until.is_none() && self.shims[start.shim].linked;
-        if !reached {
-            let mut random = self.chance.once(Source::Calls(start.shim, millis(self.now)));
+    /// What becomes of a call, now that it should reach etcd.
+    fn fate(&self, start: Start, command: &StoreCommand, drawn: Fate) -> Fate {
+        let mut random = self.chance.once(Source::Calls(start.shim, millis(self.now)));
+        if !self.is_in_touch(start.shim) {
             let late = random.millis(500, 9000);
-            fate = random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
+            return random.pick(&[Fate::Lost, Fate::Lost, Fate::Late(late)]);
         }
-        let there = &self.shims[start.shim];
-        if reached && self.now < there.slow_until && matches!(command, StoreCommand::Commit(..)) {
-            fate = Fate::Late(
-                self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(1000, 9000),
-            );
+        let slow = self.now < self.shims[start.shim].slow_until;
+        if slow && matches!(command, StoreCommand::Commit(..)) {
+            return Fate::Late(random.millis(1000, 9000));
+        }
+        drawn
+    }
+
+    pub(crate) fn called(&mut self, start: Start, command: StoreCommand, fate: Fate) {
+        if let Some(answer) = self.answered_by_member(start, &command) {
+            let at = self.now + self.etcd_delay(start.shim);
+            self.schedule(at, Event::Answer(start, command, answer));
+            return;
         }
         let there = &self.shims[start.shim];
         if self.etcd.embedded && (there.number != start.number || there.keeper.is_none()) {
             // The store is in the same process.
             return;
+        }
+        let mut fate = self.fate(start, &command, fate);
+        if fate != Fate::Answered {
+            self.disturbed(start.shim);
         }
         let mut command = command;
         self.break_call(&mut command, &mut fate);
@@ -102,7 +114,8 @@ impl World {
         };
         let known = matches!(fate, Fate::Answered | Fate::Refused);
         let (at, answer) = match answer {
-            Some(answer) if known => (soon, Some(answer)),
+            // The member that was asked answers, and has applied by then what it tells of.
+            Some(answer) if known => (soon.max(self.applied_by(start, &answer)), Some(answer)),
             _ => (given_up, unanswered(&command)),
         };
         if matches!(answer, Some(StoreEvent::Committed(_, Err(_)))) {
@@ -132,8 +145,40 @@ impl World {
         }
     }
 
+    /// When a shim's member has applied what an answer tells of.
+    fn applied_by(&self, start: Start, answer: &StoreEvent) -> Duration {
+        let revision = match answer {
+            StoreEvent::Committed(_, Ok(answer)) => answer.revision,
+            StoreEvent::BarrierPassed(_, Ok(revision)) => *revision,
+            _ => return Duration::ZERO,
+        };
+        self.etcd.members[self.shims[start.shim].member].applies_at(revision)
+    }
+
+    /// See [`Break::ComparesLocal`] and [`Break::BarriersLocal`]: a member answers by itself.
+    fn answered_by_member(&mut self, start: Start, command: &StoreCommand) -> Option<StoreEvent> {
+        let there = &self.shims[start.shim];
+        let breaks = self.breaks.filter(|_| there.linked && self.etcd.out_until.is_none())?;
+        let applied = self.etcd.members[there.member].applied(self.now);
+        match (breaks, command) {
+            (Break::ComparesLocal, StoreCommand::Commit(token, txn)) if is_read(txn) => {
+                let holds = |compare| self.checks.model.holds(compare, applied);
+                let succeeded = txn.compares.iter().all(holds);
+                let answer = TxnAnswer { revision: applied, succeeded, nested: Vec::new() };
+                Some(StoreEvent::Committed(*token, Ok(answer)))
+            }
+            (Break::BarriersLocal, StoreCommand::Barrier(token)) => {
+                Some(StoreEvent::BarrierPassed(*token, Ok(applied)))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn answered(&mut self, start: Start, command: &StoreCommand, event: StoreEvent) {
-        let event = if self.shims[start.shim].linked { Some(event) } else { unanswered(command) };
+        let there = &self.shims[start.shim];
+        let alone = matches!(self.breaks, Some(Break::ComparesLocal | Break::BarriersLocal));
+        let heard = there.linked && (alone || !self.etcd.members[there.member].cut);
+        let event = if heard { Some(event) } else { unanswered(command) };
         self.note(|_| format!("shim {}: {event:?}", start.shim));
         if let Some(event) = event {
             self.input(start, Input::Store(event));

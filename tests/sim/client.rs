@@ -187,6 +187,7 @@ impl World {
             start,
             asked: connect.session,
             session: connect.session,
+            served: false,
             open_at_client: true,
             open_at_shim: false,
             identities: client_identities,

@@ -85,6 +85,12 @@ impl World {
                 self.say_goodbye(index);
             }
         }
+        // Sessions end although their shim is gone.
+        let mut random = self.chance.once(Source::Fault(u64::MAX));
+        let shim = random.below(self.shims.len());
+        if self.plan.fault_every.is_some() && !self.plan.sole && random.chance(300) {
+            self.kill(shim, &mut random);
+        }
     }
 
     /// All sessions have ended, and their ephemerals with them.

@@ -1,8 +1,8 @@
 //! etcd as the shims see it: the engine behind calls that may be lost, refused, late or unknown,
-//! and a watch stream for each shim that may lag.
+//! members that may be behind it or cut off, and a watch stream for each shim that may lag.
 
 use crate::random::Random;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use zkshim::keeper::txn::{CommitError, LeaseId, StoreCommand, StoreEvent};
 use zkshim::keeper::zxid::Revision;
@@ -56,10 +56,56 @@ impl Odds {
     }
 }
 
-/// The engine, and which leases it has.
+/// A member: it knows the history so far as it has applied it. What needs the leader's word goes
+/// through it to the engine, which is what the leader has.
+#[derive(Debug, Default)]
+pub(crate) struct Member {
+    /// It does not hear of the others; who asks it alone is told what it last knew.
+    pub(crate) cut: bool,
+    applied: Revision,
+    /// What it will have applied, and when.
+    coming: VecDeque<(Duration, Revision)>,
+}
+
+impl Member {
+    /// It hears of a revision, and will have applied it then.
+    pub(crate) fn hear(&mut self, revision: Revision, at: Duration) {
+        if !self.cut {
+            let before = self.coming.back().map_or(Duration::ZERO, |(before, _)| *before);
+            self.coming.push_back((at.max(before), revision));
+        }
+    }
+
+    /// What it has applied by now.
+    pub(crate) fn applied(&mut self, now: Duration) -> Revision {
+        while let Some((at, revision)) = self.coming.front().copied()
+            && at <= now
+        {
+            self.coming.pop_front();
+            self.applied = revision;
+        }
+        self.applied
+    }
+
+    /// When it has applied a revision that it has heard of.
+    pub(crate) fn applies_at(&self, revision: Revision) -> Duration {
+        let heard = self.coming.iter().find(|(_, heard)| *heard >= revision);
+        heard.map_or(Duration::ZERO, |(at, _)| *at)
+    }
+
+    /// It hears of nobody from now on.
+    pub(crate) fn cut_off(&mut self, now: Duration) {
+        self.applied(now);
+        self.coming.clear();
+        self.cut = true;
+    }
+}
+
+/// The engine, its members, and which leases it has.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     pub(crate) engine: Engine,
+    pub(crate) members: Vec<Member>,
     leases: BTreeSet<LeaseId>,
     /// No member answers until then.
     pub(crate) out_until: Option<Duration>,
@@ -70,10 +116,19 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    pub(crate) fn new(txn_ops_max: usize) -> Self {
+    pub(crate) fn new(txn_ops_max: usize, members: usize) -> Self {
         let engine = Engine::new(Limits { txn_ops_max, ..Limits::default() }, 7);
         let seen = engine.revision();
-        Self { engine, leases: BTreeSet::new(), out_until: None, embedded: false, seen }
+        let member = || Member { applied: seen, ..Member::default() };
+        let members = (0..members).map(|_| member()).collect();
+        Self { engine, members, leases: BTreeSet::new(), out_until: None, embedded: false, seen }
+    }
+
+    /// A member that hears of the others.
+    pub(crate) fn pick_member(&self, random: &mut Random) -> usize {
+        let well: Vec<usize> =
+            (0..self.members.len()).filter(|member| !self.members[*member].cut).collect();
+        random.pick(&well)
     }
 
     /// Carry a command out. The stream answers [`StoreCommand::Progress`], not this.

@@ -4,7 +4,7 @@ use crate::breaks::Break;
 use crate::client::Link;
 use crate::random::{Random, Source};
 use crate::script::Decision;
-use crate::world::{Event, Start, World};
+use crate::world::{Event, Start, World, millis};
 use std::time::Duration;
 use zkshim::keeper::keyspace::Slot;
 use zkshim::keeper::request::ConnectionId;
@@ -19,6 +19,10 @@ pub(crate) enum Fault {
     /// What it missed may be forgotten by then.
     Unlinked(Start, bool),
     Out,
+    /// A member of etcd is cut off from the others.
+    Cut(usize),
+    /// A shim whose member is cut off finds another.
+    Astray(Start),
 }
 
 impl World {
@@ -38,18 +42,77 @@ impl World {
         let mut random = self.chance.once(Source::Fault(number));
         let random = &mut random;
         let shim = random.below(self.shims.len());
-        match random.below(100) {
+        let mut drawn = random.below(100);
+        if self.breaks == Some(Break::FenceIgnored) && random.chance(400) {
+            // Only what comes late runs into the fence.
+            drawn = 60;
+        }
+        match drawn {
             0..17 => self.pause(shim, random),
             17..30 => self.kill(shim, random),
             30..40 if !self.plan.sole => self.unlink(shim, false, random),
-            40..46 if !self.plan.sole => self.unlink(shim, true, random),
-            46..54 if !self.plan.sole => self.go_out(random),
+            40..44 if !self.plan.sole => self.unlink(shim, true, random),
+            44..49 if self.plan.members > 1 => self.cut_member(random),
+            49..54 if !self.plan.sole => self.go_out(random),
             54..60 => self.compact(random),
             60..69 if !self.plan.sole => self.slow_down(shim, random),
             69..72 if !self.plan.sole => self.end_some_lease(random),
             72..75 => self.set_clock(shim, random),
             75..90 => self.cut_some_wire(random),
             _ => self.silence_some_client(random),
+        }
+        self.note_touch();
+    }
+
+    /// A member hears of the others no more. Most of its shims find another after a while.
+    fn cut_member(&mut self, random: &mut Random) {
+        if self.etcd.members.iter().any(|member| member.cut) {
+            return;
+        }
+        let member = random.below(self.plan.members);
+        let time = random.millis(100, 20_000);
+        self.note(|_| format!("member {member} is cut off for {time:?}"));
+        self.etcd.members[member].cut_off(self.now);
+        self.schedule(self.now + time, Event::Mend(Fault::Cut(member)));
+        for shim in 0..self.shims.len() {
+            let (finds, after) = (random.chance(600), random.millis(300, 4000));
+            if finds && self.shims[shim].member == member {
+                let start = self.start_of(shim);
+                self.schedule(self.now + after, Event::Mend(Fault::Astray(start)));
+            }
+        }
+    }
+
+    /// The member is back, and will have all that it has missed; its shims are told.
+    fn rejoin(&mut self, member: usize) {
+        if !std::mem::take(&mut self.etcd.members[member].cut) {
+            return;
+        }
+        self.note(|_| format!("member {member} is back"));
+        let source = Source::Member(member, millis(self.now));
+        let at = self.now + self.chance.once(source).millis(0, self.plan.member_ms);
+        let revision = self.revision();
+        self.etcd.members[member].hear(revision, at);
+        for shim in 0..self.shims.len() {
+            if self.shims[shim].member == member && self.shims[shim].linked {
+                self.shims[shim].steady_since = self.now;
+                self.resume_stream(shim, false);
+            }
+        }
+    }
+
+    /// A shim goes to a member that hears of the others.
+    fn find_member(&mut self, shim: usize) {
+        let there = &self.shims[shim];
+        if there.keeper.is_none() || !self.etcd.members[there.member].cut {
+            return;
+        }
+        let member = self.etcd.pick_member(self.chance.of(Source::Shim(shim)));
+        self.note(|_| format!("shim {shim} goes to member {member}"));
+        self.shims[shim].member = member;
+        self.shims[shim].steady_since = self.now;
+        if self.shims[shim].linked {
+            self.resume_stream(shim, false);
         }
     }
 
@@ -71,6 +134,7 @@ impl World {
             session.then_some(entry.lease)
         });
         let taken = sessions.collect();
+        self.checks.sessions.disturbed(None, self.now);
         self.etcd.end_some_lease(random, &taken);
         self.etcd_moved();
     }
@@ -83,16 +147,19 @@ impl World {
         let time = random.millis(50, long);
         self.note(|_| format!("shim {shim} stands still for {time:?}"));
         self.shims[shim].paused = true;
+        self.disturbed(shim);
         let start = self.start_of(shim);
         self.schedule(self.now + time, Event::Mend(Fault::Paused(start)));
     }
 
-    fn kill(&mut self, shim: usize, random: &mut Random) {
+    pub(crate) fn kill(&mut self, shim: usize, random: &mut Random) {
         if self.shims[shim].keeper.take().is_none() {
             return;
         }
-        let time = random.millis(50, 8_000);
+        let long = if self.faulty { (50, 8_000) } else { (30_000, 90_000) };
+        let time = random.millis(long.0, long.1);
         self.note(|_| format!("shim {shim} dies for {time:?}"));
+        self.disturbed(shim);
         if self.etcd.embedded {
             self.etcd.out_until = Some(Duration::MAX);
         }
@@ -211,6 +278,7 @@ impl World {
         self.clients[client].silent_until = self.now + time;
     }
 
+    /// Undo.
     pub(crate) fn mend(&mut self, fault: Fault) {
         match fault {
             Fault::Paused(start) => {
@@ -230,6 +298,7 @@ impl World {
                     there.linked = true;
                     there.steady_since = self.now;
                     self.note(|_| format!("shim {} has etcd again", start.shim));
+                    self.find_member(start.shim);
                     if forget {
                         let last = self.revision();
                         self.etcd.engine.compact(last);
@@ -241,13 +310,21 @@ impl World {
                 if self.etcd.out_until.is_some() && !self.etcd.embedded {
                     self.note(|_| "etcd is back".into());
                     self.etcd.recover(self.now);
+                    self.checks.sessions.disturbed(None, self.now);
                     for shim in &mut self.shims {
                         shim.steady_since = self.now;
                     }
                     self.etcd_moved();
                 }
             }
+            Fault::Cut(member) => self.rejoin(member),
+            Fault::Astray(start) => {
+                if self.shims[start.shim].number == start.number {
+                    self.find_member(start.shim);
+                }
+            }
         }
+        self.note_touch();
     }
 
     /// Everything is mended, and stays so.
@@ -255,6 +332,9 @@ impl World {
         self.note(|_| "calm".into());
         self.faulty = false;
         self.mend(Fault::Out);
+        for member in 0..self.etcd.members.len() {
+            self.mend(Fault::Cut(member));
+        }
         for shim in 0..self.shims.len() {
             self.mend(Fault::Dead(shim));
             let start = self.start_of(shim);

@@ -4,6 +4,7 @@
 //! `SIM_SEED=7 cargo test --test sim` runs one seed and prints what happens; `SIM_SEEDS=5000`
 //! runs so many, from `SIM_FROM` on. A seed that fails is played again and again with less and
 //! less in it, and the command that plays the rest is printed; `SIM_ONLY` names what it takes.
+//! `SIM_CLOCKS=wide` lets the shims' clocks be seconds or an hour apart.
 
 mod breaks;
 mod calls;
@@ -21,6 +22,7 @@ mod random;
 mod script;
 mod shim;
 mod shrink;
+mod stream;
 mod workload;
 mod world;
 
@@ -54,7 +56,8 @@ fn asked(seed: u64) -> Trial {
         let known = Break::ALL.into_iter().find(|known| format!("{known:?}") == name);
         known.unwrap_or_else(|| panic!("SIM_BREAK is one of {:?}", Break::ALL))
     });
-    Trial { seed, only, breaks, ..Trial::default() }
+    let wide_clocks = std::env::var_os("SIM_CLOCKS").is_some_and(|clocks| clocks == "wide");
+    Trial { seed, only, breaks, wide_clocks, ..Trial::default() }
 }
 
 /// A run to its end, with the trace that was asked for.

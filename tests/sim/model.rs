@@ -11,7 +11,7 @@ use zkshim::keeper::path;
 use zkshim::keeper::request::SessionId;
 use zkshim::keeper::tree;
 use zkshim::keeper::tree::record::Kind;
-use zkshim::keeper::txn::{Change, Key, KeyValue, LeaseId, RevisionChanges};
+use zkshim::keeper::txn::{Change, Compare, Key, KeyValue, LeaseId, RevisionChanges};
 use zkshim::keeper::zxid::Revision;
 
 /// The znodes that are there without keys, with their children.
@@ -166,6 +166,27 @@ impl Model {
 
     pub(crate) fn key(&self, slot: &Slot, at: Revision) -> Option<&KeyValue> {
         self.version(slot, at)?.entry.as_ref()
+    }
+
+    /// Whether a compare held at a revision.
+    pub(crate) fn holds(&self, compare: &Compare, at: Revision) -> bool {
+        let find = |key: &Key| {
+            let versions = self.keys.get(key)?;
+            let after = versions.partition_point(|version| version.revision <= at);
+            versions.get(after.checked_sub(1)?)?.entry.as_ref()
+        };
+        match compare {
+            Compare::ModRevision(key, revision) => {
+                find(key).map_or(Revision::NEVER, |entry| entry.mod_revision) == *revision
+            }
+            Compare::CreateRevision(key, revision) => {
+                find(key).map_or(Revision::NEVER, |entry| entry.create_revision) == *revision
+            }
+            Compare::Lease(key, lease) => {
+                find(key).map_or(LeaseId::NONE, |entry| entry.lease) == *lease
+            }
+            Compare::Value(key, value) => find(key).is_some_and(|entry| entry.value == *value),
+        }
     }
 
     /// The znode's key at a revision; `None` also for a system znode that nobody has set.

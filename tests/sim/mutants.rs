@@ -5,7 +5,7 @@ use crate::world::Trial;
 use crate::{make_smaller, play};
 
 /// Seeds that a broken rule is looked for in.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 80;
 
 fn trials(breaks: Break) -> impl Iterator<Item = Trial> {
     (0..SEEDS).map(move |seed| Trial { seed, breaks: Some(breaks), ..Trial::default() })
@@ -13,10 +13,10 @@ fn trials(breaks: Break) -> impl Iterator<Item = Trial> {
 
 #[test]
 fn a_failed_run_shrinks_to_what_matters_and_plays_again() {
-    let trial = trials(Break::FenceIgnored).find_map(|trial| {
+    let trial = trials(Break::GuardsIgnored).find_map(|trial| {
         let failure = play(&trial).0.err()?;
         // An early one, to be quick.
-        let early = failure.taken.len() < 200 && failure.violation.contains("after the session");
+        let early = failure.taken.len() < 200;
         early.then_some((trial, failure))
     });
     let (trial, failure) = trial.expect("a seed notices it");
@@ -105,6 +105,16 @@ fn a_refusal_of_a_living_session_is_noticed() {
 }
 
 #[test]
+fn sessions_that_expire_late_are_noticed() {
+    check_noticed(Break::EndsLate, &["expired late", "lives on long after"]);
+}
+
+#[test]
+fn sessions_of_dead_shims_that_expire_late_are_noticed() {
+    check_noticed(Break::LeasesLast, &["expired late", "should have expired"]);
+}
+
+#[test]
 fn sessions_that_never_expire_are_noticed() {
     check_noticed(Break::SilenceKept, &["should have expired", "a session is left"]);
 }
@@ -148,6 +158,16 @@ fn a_write_that_is_sent_again_when_its_outcome_is_unknown_is_noticed() {
 #[test]
 fn a_sync_that_asks_a_member_that_is_behind_is_noticed() {
     check_noticed(Break::BarriersLie, &["sync does not reach"]);
+}
+
+#[test]
+fn a_failure_that_is_proved_by_a_member_that_is_behind_is_noticed() {
+    check_noticed(Break::ComparesLocal, &["was answered by an older tree", "was wrong from"]);
+}
+
+#[test]
+fn a_shim_that_serves_on_without_etcd_is_noticed() {
+    check_noticed(Break::BarriersLocal, &["without etcd since"]);
 }
 
 /// What the check of locks alone says, as if there were no other.

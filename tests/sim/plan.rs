@@ -19,6 +19,10 @@ pub(crate) struct Plan {
     pub(crate) etcd_ms: u64,
     /// The longest time that the stream is behind.
     pub(crate) lag_ms: u64,
+    /// etcd's members; one may be cut off as long as most are left.
+    pub(crate) members: usize,
+    /// The longest time that a member is behind its leader.
+    pub(crate) member_ms: u64,
     pub(crate) odds: Odds,
     /// The mean time between two faults; none if there are no faults.
     pub(crate) fault_every: Option<Duration>,
@@ -43,7 +47,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random, wide: bool) -> Self {
         let faults = random.pick(&[0, 1, 1, 2, 2]);
         let odds = match faults {
             0 => Odds::default(),
@@ -65,6 +69,8 @@ impl Plan {
             network_ms: random.pick(&[2, 10, 60]),
             etcd_ms: random.pick(&[2, 8, 40]),
             lag_ms: random.pick(&[2, 20, 150, 600]),
+            members: if sole { 1 } else { random.pick(&[1, 3, 3, 3]) },
+            member_ms: if sole { 0 } else { random.pick(&[0, 2, 20, 200]) },
             odds: if sole { Odds::default() } else { odds },
             fault_every,
             think_ms: random.pick(&[60, 150, 400]),
@@ -75,7 +81,7 @@ impl Plan {
             container_check: Duration::from_secs(random.pick(&[1, 5, 20])),
             session_key_delay: Duration::from_millis(random.pick(&[0, 500, 2000, 2000])),
             churn: random.chance(400),
-            skew_ms: random.pick(&[0, 0, 500, 5_000, 3_600_000]),
+            skew_ms: random.pick(if wide { &[5_000, 3_600_000] } else { &[0, 0, 200, 500] }),
         }
     }
 
@@ -90,6 +96,9 @@ impl Plan {
             if !script.takes(decision) {
                 *delay_ms = 1;
             }
+        }
+        if !script.takes(Decision::Behind) {
+            self.member_ms = 0;
         }
         self
     }

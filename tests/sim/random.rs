@@ -33,6 +33,8 @@ pub(crate) enum Source {
     Call(usize, u64),
     /// A shim's watch stream, at a time.
     Stream(usize, u64),
+    /// How far a member of etcd is behind, at a time.
+    Member(usize, u64),
     /// Rules broken on purpose.
     Break,
 }
@@ -76,6 +78,7 @@ impl Random {
             Source::Stream(shim, at) => (9, shim, at),
             Source::Break => (10, 0, 0),
             Source::Opened(client, number) => (11, client, number),
+            Source::Member(member, at) => (12, member, at),
         };
         let mut mixed = Self(seed ^ 0x5851_f42d_4c95_7f2d);
         for part in [kind, first as u64, second] {

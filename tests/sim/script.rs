@@ -14,6 +14,8 @@ pub(crate) enum Decision {
     Far,
     /// `lag`: the watch streams are behind.
     Lag,
+    /// `behind`: so are the members of etcd.
+    Behind,
     /// `j2`: a client takes part.
     Join(usize),
     /// `f7`: a fault.
@@ -61,6 +63,7 @@ impl fmt::Display for Decision {
             Self::Net => write!(out, "net"),
             Self::Far => write!(out, "far"),
             Self::Lag => write!(out, "lag"),
+            Self::Behind => write!(out, "behind"),
             Self::Join(client) => write!(out, "j{client}"),
             Self::Fault(number) => write!(out, "f{number}"),
             Self::Work(client, number) => write!(out, "w{client}.{number}"),
@@ -85,6 +88,7 @@ impl FromStr for Decision {
             ("net", _) => Self::Net,
             ("far", _) => Self::Far,
             ("lag", _) => Self::Lag,
+            ("behind", _) => Self::Behind,
             (_, "j") => Self::Join(number(rest)? as usize),
             (_, "f") => Self::Fault(number(rest)?),
             (_, "w") => pair(rest).map(|(client, number)| Self::Work(client, number))?,
@@ -97,8 +101,9 @@ impl FromStr for Decision {
 
 #[test]
 fn the_names_of_decisions_are_read_back() {
-    use Decision::{Call, Far, Fault, Join, Lag, Net, Opened, Work};
-    for decision in [Net, Far, Lag, Join(3), Fault(17), Work(0, 5), Opened(1, 2), Call(12, 0)] {
+    use Decision::{Behind, Call, Far, Fault, Join, Lag, Net, Opened, Work};
+    let all = [Net, Far, Lag, Behind, Join(3), Fault(17), Work(0, 5), Opened(1, 2), Call(12, 0)];
+    for decision in all {
         assert_eq!(decision.to_string().parse(), Ok(decision));
     }
     for unknown in ["", "x", "f", "w3", "c1.", "network"] {

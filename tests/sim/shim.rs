@@ -2,11 +2,11 @@
 
 use crate::client::{PEER, identify};
 use crate::random::Source;
-use crate::world::{Event, Start, World, millis};
+use crate::world::{Event, Start, Wire, World};
 use std::time::Duration;
 use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
 use zkshim::keeper::time::Now;
-use zkshim::keeper::txn::{PastDeletions, RevisionChanges, StoreEvent};
+use zkshim::keeper::txn::StoreEvent;
 use zkshim::keeper::zxid::Revision;
 use zkshim::keeper::{Keeper, Options, Output};
 
@@ -33,15 +33,21 @@ pub(crate) struct Shim {
     spoken: Vec<ConnectionId>,
     /// It reaches etcd.
     pub(crate) linked: bool,
+    /// The member of etcd that it talks to.
+    pub(crate) member: usize,
+    /// It stood still until then.
+    woke_at: Duration,
+    /// Since when no word of etcd's leader can have reached it.
+    pub(crate) lost_since: Option<Duration>,
     /// What it sends to etcd until then arrives when it has given it up.
     pub(crate) slow_until: Duration,
     /// It has been alive, awake and linked since then.
     pub(crate) steady_since: Duration,
     /// It may not know which children came or went up to here.
     pub(crate) uncertain: Revision,
-    resumed: u64,
-    cursor: Revision,
-    last_streamed: Duration,
+    pub(crate) resumed: u64,
+    pub(crate) cursor: Revision,
+    pub(crate) last_streamed: Duration,
     timer_at: Option<Duration>,
     /// Timers in a row that the clock did not move between.
     spins: (Duration, u32),
@@ -52,6 +58,15 @@ pub(crate) struct Shim {
     /// What its wall clock shows beyond the world's.
     pub(crate) skew_ms: i64,
 }
+
+/// Without word from etcd for so long nobody is served, however long the session's timeout is.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A shim looks so often, and a little more, whether it must cut somebody off.
+const CUT_WITHIN: Duration = Duration::from_millis(600);
+
+/// Clocks are not the same.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// More timers than this at one moment are a loop.
 const SPINS_MAX: u32 = 200;
@@ -102,10 +117,12 @@ impl World {
         let ahead = random.millis(0, 100_000);
         let skew_ms = if long == 0 { 0 } else { random.below(2 * long as usize) as i64 - long };
         let drift_ppm = if long == 0 { 0 } else { random.below(1000) as u32 };
+        let member = self.etcd.pick_member(random);
         let old = &self.shims[shim];
         let fresh = Shim {
             number: old.number + 1,
             linked: true,
+            member,
             steady_since: self.now,
             resumed: old.resumed,
             ahead,
@@ -119,6 +136,7 @@ impl World {
         self.shims[shim].keeper = Some(keeper);
         self.note(|_| format!("shim {shim} starts"));
         if self.etcd.embedded {
+            self.checks.sessions.disturbed(None, self.now);
             self.etcd.restart(self.now);
             self.etcd_moved();
         }
@@ -158,6 +176,8 @@ impl World {
             return;
         }
         self.shims[shim].steady_since = self.now;
+        self.shims[shim].woke_at = self.now;
+        self.disturbed(shim);
         for input in std::mem::take(&mut self.shims[shim].held) {
             self.hand_in(shim, input);
             if self.chance.of(Source::Shim(shim)).chance(500) {
@@ -217,7 +237,8 @@ impl World {
                 let there = &mut self.shims[shim];
                 there.uncertain = there.uncertain.max(snapshot.deletions_since);
             }
-            Input::Connect(connection, _) => {
+            Input::Connect(connection, connect) => {
+                self.checks.sessions.touched(connect.session, self.now);
                 if let Some(wire) = self.wires.get_mut(connection) {
                     wire.open_at_shim = true;
                 }
@@ -245,7 +266,32 @@ impl World {
     fn is_steady(&self, shim: usize, timeout: Duration) -> bool {
         let there = &self.shims[shim];
         let since = there.steady_since + timeout / 3 + Duration::from_secs(1);
-        there.linked && self.etcd.out_until.is_none() && self.now >= since
+        self.is_in_touch(shim) && self.now >= since
+    }
+
+    /// It reaches a member that hears of etcd's leader.
+    pub(crate) fn is_in_touch(&self, shim: usize) -> bool {
+        let there = &self.shims[shim];
+        let cut = self.etcd.members[there.member].cut;
+        there.linked && !cut && self.etcd.out_until.is_none()
+    }
+
+    /// Something has gone wrong or is mended.
+    pub(crate) fn note_touch(&mut self) {
+        for shim in 0..self.shims.len() {
+            let (lost, now) = (!self.is_in_touch(shim), self.now);
+            let since = &mut self.shims[shim].lost_since;
+            if lost != since.is_some() {
+                *since = lost.then_some(now);
+                self.disturbed(shim);
+            }
+        }
+    }
+
+    /// Something goes wrong for a shim, or is mended.
+    pub(crate) fn disturbed(&mut self, shim: usize) {
+        let start = self.start_of(shim);
+        self.checks.sessions.disturbed(Some(start), self.now);
     }
 
     fn drain(&mut self, shim: usize) {
@@ -292,75 +338,37 @@ impl World {
             return;
         }
         self.input(start, Input::Timeout);
+        let checked = self.check_cut_off(start);
+        self.judge(checked);
     }
 
-    /// The watch begins, or goes on where it was broken off.
-    pub(crate) fn resume_stream(&mut self, shim: usize, afresh: bool) {
-        self.shims[shim].resumed += 1;
-        let cursor = self.shims[shim].cursor;
-        let mut missed = Vec::new();
-        match self.etcd.engine.changes_after(cursor) {
-            Ok(changes) if !afresh => missed.extend(changes.cloned().map(StoreEvent::Changed)),
-            _ => missed.push(StoreEvent::Loaded(self.etcd.engine.snapshot())),
-        }
-        if let Some(StoreEvent::Loaded(snapshot)) = missed.last_mut()
-            && !self.etcd.embedded
-            && self.chance.once(Source::Stream(shim, millis(self.now))).chance(700)
-        {
-            // etcd's history is read only once there is something to serve.
-            let (until, since) = (snapshot.revision, snapshot.deletions_since);
-            let deletions = std::mem::take(&mut snapshot.deletions);
-            snapshot.deletions_since = until;
-            let past = StoreEvent::Deleted(PastDeletions { until, deletions, since });
-            let source = Source::Stream(shim, millis(self.now) + 1);
-            let at = self.now + self.chance.once(source).millis(0, 3000);
-            let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
-            self.schedule(at, Event::Stream(start, resumed, past));
-        }
-        for event in missed {
-            self.stream(shim, event);
-        }
+    /// How long a connection may be served without word from etcd.
+    fn silence_max(&self, wire: &Wire) -> Duration {
+        let timeout = match wire.served {
+            true => self.checks.sessions.timeout(wire.session),
+            false => 20 * self.plan.tick,
+        };
+        (timeout / 2).min(SILENCE_MAX)
     }
 
-    pub(crate) fn tell_streams(&mut self, changes: &RevisionChanges) {
-        for shim in 0..self.shims.len() {
-            if self.shims[shim].keeper.is_some() && self.shims[shim].linked {
-                self.stream(shim, StoreEvent::Changed(changes.clone()));
+    /// Clients of a shim that has lost etcd are cut off, to go elsewhere in time.
+    fn check_cut_off(&self, start: Start) -> Result<(), String> {
+        let there = &self.shims[start.shim];
+        let Some(lost) = there.lost_since else { return Ok(()) };
+        let moves = self.now > there.woke_at + CUT_WITHIN;
+        if !moves || there.paused || there.keeper.is_none() {
+            return Ok(());
+        }
+        let left = self.wires.iter().find(|(_, wire)| {
+            let late = lost + self.silence_max(wire) + CUT_WITHIN;
+            wire.start == start && wire.served && wire.open_at_shim && self.now > late
+        });
+        match left {
+            Some((connection, _)) => {
+                Err(format!("{connection:?} is not cut off without etcd since {lost:?}"))
             }
+            None => Ok(()),
         }
-    }
-
-    pub(crate) fn stream_progress(&mut self, start: Start) {
-        if self.shims[start.shim].number == start.number {
-            self.stream(start.shim, StoreEvent::Progress(self.revision()));
-        }
-    }
-
-    pub(crate) fn stream(&mut self, shim: usize, event: StoreEvent) {
-        let source = Source::Stream(shim, millis(self.now));
-        let lag = self.chance.once(source).millis(0, self.plan.lag_ms);
-        let at = self.shims[shim].last_streamed.max(self.now + lag);
-        self.shims[shim].last_streamed = at;
-        let (start, resumed) = (self.start_of(shim), self.shims[shim].resumed);
-        self.schedule(at, Event::Stream(start, resumed, event));
-    }
-
-    pub(crate) fn streamed(&mut self, start: Start, resumed: u64, event: StoreEvent) {
-        let there = &mut self.shims[start.shim];
-        if there.number != start.number || there.resumed != resumed || !there.linked {
-            return;
-        }
-        match &event {
-            StoreEvent::Changed(changes) => there.cursor = changes.revision,
-            StoreEvent::Progress(revision) => there.cursor = *revision,
-            StoreEvent::Loaded(snapshot) => there.cursor = snapshot.revision,
-            _ => {}
-        }
-        if let StoreEvent::Changed(changes) = &event {
-            let revision = changes.revision;
-            self.note(|_| format!("shim {} applies {revision}", start.shim));
-        }
-        self.input(start, Input::Store(event));
     }
 
     /// Something for a client leaves.
@@ -368,13 +376,23 @@ impl World {
         self.note(|_| format!("{connection:?} <- {outgoing:?}"));
         let Some(client) = self.wires.get(&connection).map(|wire| wire.client) else { return };
         let at = self.now + self.network_delay(client);
+        let Some(wire) = self.wires.get(&connection) else { return };
+        let there = &self.shims[wire.start.shim];
+        // What it was told before it stood still is news to it when it moves again.
+        let lost = there.lost_since.filter(|_| self.now > there.woke_at + CUT_WITHIN);
+        if let Some(lost) = lost.filter(|lost| self.now > *lost + self.silence_max(wire) + MOMENT) {
+            let words = format!("{connection:?} is served without etcd since {lost:?}");
+            self.judge(Err(words));
+        }
         let Some(wire) = self.wires.get_mut(&connection) else { return };
         if let Outgoing::Connected(answer) = &outgoing {
             if let zkshim::keeper::request::Connected::Accepted { session, .. } = answer {
                 wire.session = *session;
+                wire.served = true;
             }
-            let asked = wire.asked;
-            let checked = self.checks.connected(connection, asked, answer, self.now);
+            let (asked, start) = (wire.asked, wire.start);
+            let when = (start, self.now, self.is_in_touch(start.shim));
+            let checked = self.checks.connected(connection, asked, answer, when);
             self.judge(checked);
         }
         let Some(wire) = self.wires.get_mut(&connection) else { return };

@@ -60,12 +60,13 @@ pub(crate) fn shrink(
 }
 
 /// What may be left out at once.
-const CLASSES: [fn(&Decision) -> bool; 5] = [
+const CLASSES: [fn(&Decision) -> bool; 6] = [
     |decision| matches!(decision, Decision::Call(..)),
     |decision| matches!(decision, Decision::Fault(_)),
     |decision| matches!(decision, Decision::Net),
     |decision| matches!(decision, Decision::Far),
     |decision| matches!(decision, Decision::Lag),
+    |decision| matches!(decision, Decision::Behind),
 ];
 
 /// Which rule it is: the first words of a violation that name nothing of this run.

@@ -52,6 +52,8 @@ pub(crate) struct Wire {
     pub(crate) start: Start,
     pub(crate) asked: SessionId,
     pub(crate) session: SessionId,
+    /// Its client has been told of its session.
+    pub(crate) served: bool,
     /// Who the client is to the shim.
     pub(crate) identities: Vec<Identity>,
     pub(crate) open_at_client: bool,
@@ -77,6 +79,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trial {
     pub(crate) seed: u64,
+    /// The shims' clocks are far apart; what is not promised then is not judged.
+    pub(crate) wide_clocks: bool,
     /// A rule that is broken on purpose.
     pub(crate) breaks: Option<Break>,
     /// These decisions alone are taken.
@@ -142,10 +146,10 @@ impl World {
     pub(crate) fn new(trial: &Trial) -> Self {
         let mut chance = Chance::new(trial.seed);
         let mut script = Script::new(trial.only.as_deref());
-        let plan = Plan::draw(chance.of(Source::Plan)).with(&mut script);
+        let plan = Plan::draw(chance.of(Source::Plan), trial.wide_clocks).with(&mut script);
         let mut world = Self {
             now: BEGIN,
-            etcd: Etcd::new(plan.txn_ops_max),
+            etcd: Etcd::new(plan.txn_ops_max, plan.members),
             shims: Vec::new(),
             clients: Vec::new(),
             wires: BTreeMap::new(),
@@ -167,9 +171,9 @@ impl World {
             script,
             plan,
         };
-        if world.plan.fault_every.is_none() {
-            world.checks.sessions.late_max = Some(world.plan.late_max());
-        }
+        world.checks.sessions.late_max = world.plan.late_max();
+        world.checks.sessions.clocks_agree = !trial.wide_clocks;
+        world.checks.locks.lenient = trial.wide_clocks;
         world.checks.sessions.skew = 2 * Duration::from_millis(world.plan.skew_ms.unsigned_abs());
         world.note(|world| format!("{:?}", world.plan));
         world.etcd.embedded = world.plan.sole;
@@ -254,6 +258,13 @@ impl World {
             Event::Timer(start, at) => self.timer(start, at),
             Event::Stream(start, resumed, event) => self.streamed(start, resumed, event),
             Event::Call(start, command, fate) => self.called(start, command, fate),
+            Event::LateCall(command) if self.etcd.out_until.is_some() => {
+                let out_until = self.etcd.out_until.unwrap_or(self.now);
+                if out_until < Duration::MAX {
+                    let again = out_until.max(self.now) + Duration::from_millis(10);
+                    self.schedule(again, Event::LateCall(command));
+                }
+            }
             Event::LateCall(command) => {
                 self.note(|_| format!("late: {command:?}"));
                 self.etcd.call(&command, self.now);
@@ -280,8 +291,9 @@ impl World {
 
     /// etcd's history may have grown: everybody is told.
     pub(crate) fn etcd_moved(&mut self) {
+        let late = self.lease_end_delay();
         if self.breaks != Some(Break::SilenceKept) {
-            self.etcd.expire(self.now);
+            self.etcd.expire(self.now.saturating_sub(late));
         }
         let history = self.etcd.engine.changes_after(self.etcd.seen);
         let news: Vec<_> = history.expect("the world is never behind").cloned().collect();
@@ -292,9 +304,10 @@ impl World {
         }
         self.etcd.seen = self.etcd.engine.revision();
         for changes in news {
+            self.tell_members(changes.revision);
             self.tell_streams(&changes);
         }
-        if let Some(next) = self.etcd.engine.next_expiry()
+        if let Some(next) = self.etcd.engine.next_expiry().map(|next| next + late)
             && self.etcd.out_until.is_none()
             && self.breaks != Some(Break::SilenceKept)
             && self.leases_at.is_none_or(|at| next < at)
@@ -302,6 +315,12 @@ impl World {
             self.leases_at = Some(next);
             self.schedule(next, Event::Leases);
         }
+    }
+
+    /// See [`Break::LeasesLast`].
+    fn lease_end_delay(&self) -> Duration {
+        let late = self.breaks == Some(Break::LeasesLast);
+        if late { Duration::from_secs(60) } else { Duration::ZERO }
     }
 
     pub(crate) fn judge(&mut self, verdict: Result<(), String>) {

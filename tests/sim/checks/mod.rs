@@ -21,6 +21,7 @@ use crate::checks::sessions::Sessions;
 use crate::checks::watches::{Armed, Reload};
 use crate::checks::writes::Writes;
 use crate::model::Model;
+use crate::world::Start;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(crate) struct Seen {
     armed: Armed,
     /// A reply has come; before that nothing is watched.
     begun: bool,
+    /// etcd's revision when its handshake was sent.
+    came_at: Revision,
     /// Changes of children up to here may be unknown to the shim.
     uncertain: Revision,
 }
@@ -116,7 +119,8 @@ impl Checks {
 
     /// A client has a connection; its handshake is sent.
     pub(crate) fn opened(&mut self, connection: ConnectionId, client: usize, uncertain: Revision) {
-        let seen = Seen { client, uncertain, ..Seen::default() };
+        let came_at = self.model.last();
+        let seen = Seen { client, uncertain, came_at, ..Seen::default() };
         self.connections.insert(connection, seen);
     }
 
@@ -176,12 +180,16 @@ impl Checks {
         connection: ConnectionId,
         asked: SessionId,
         answer: &Connected,
-        now: Duration,
+        (start, now, in_touch): (Start, Duration, bool),
     ) -> Result<(), String> {
         let at = self.model.last();
         match answer {
             Connected::Refused => {
-                if asked == SessionId(0) || self.model.session(asked, at).is_some() {
+                // What the tree was when the client came, or since.
+                let came = self.connections.get(&connection).map_or(at, |seen| seen.came_at);
+                let mut since = (came.0..=at.0).map(Revision);
+                let gone = since.any(|at| self.model.session(asked, at).is_none());
+                if asked == SessionId(0) || !gone {
                     return Err(format!("session {asked:?} was refused, but it is there"));
                 }
                 self.sessions.refused(asked, now)
@@ -193,7 +201,8 @@ impl Checks {
                     return Err(format!("{asked:?} was asked for, {session:?} given"));
                 }
                 let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
-                self.sessions.accepted(*session, connection, timeout, now)?;
+                let when = (start, now, in_touch);
+                self.sessions.accepted(*session, connection, timeout, when)?;
                 let there = self.model.session(*session, at).is_some();
                 if there {
                     self.sessions.has_key(*session);

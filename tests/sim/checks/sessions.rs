@@ -1,5 +1,6 @@
 //! No session ends while its client speaks, and none lives on for long once it is silent.
 
+use crate::world::Start;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zkshim::keeper::keyspace::{NodeValue, Slot};
@@ -7,12 +8,23 @@ use zkshim::keeper::request::{ConnectionId, SessionId};
 use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{Change, KeyValue, RevisionChanges};
 
-/// Where clocks are further apart, a session without a key may be refused at any time.
-const SKEW_MAX: Duration = Duration::from_secs(1);
+/// What went wrong so long ago has no effect any more.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The key of a session is written before its client is told, or a little later.
+const SETTLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Life {
     connection: ConnectionId,
+    opened_at: Duration,
+    /// Which shim served it last, and since when.
+    served_by: Start,
+    served_since: Duration,
+    /// When its key was written last.
+    put_at: Duration,
+    /// When its client came to a shim with it.
+    brought_at: Duration,
     timeout: Duration,
     /// When a shim that was in touch with etcd last heard its client.
     heard_at: Duration,
@@ -32,28 +44,37 @@ struct Life {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     lives: BTreeMap<SessionId, Life>,
-    /// What a session may live longer than its timeout, in a run without faults.
-    pub(crate) late_max: Option<Duration>,
+    /// What a session may live longer than its timeout if nothing goes wrong.
+    pub(crate) late_max: Duration,
+    /// When something last went wrong for a shim, or for all.
+    disturbed: BTreeMap<Option<Start>, Duration>,
     /// How far two shims' wall clocks may be apart: a session without a key is judged by them.
     pub(crate) skew: Duration,
+    /// Where clocks are further apart, sessions are believed or refused without reason.
+    pub(crate) clocks_agree: bool,
     pub(crate) expired: u64,
     pub(crate) opened: u64,
 }
 
 impl Sessions {
-    /// A shim answers that a session is there.
+    /// A shim answers that a session is there; `in_touch` with etcd, or by what it knew before.
     pub(crate) fn accepted(
         &mut self,
         session: SessionId,
         connection: ConnectionId,
         timeout: Duration,
-        now: Duration,
+        (start, now, in_touch): (Start, Duration, bool),
     ) -> Result<(), String> {
         let opened = &mut self.opened;
         let known = self.lives.entry(session).or_insert_with(|| {
             *opened += 1;
             Life {
                 connection,
+                opened_at: now,
+                served_by: start,
+                served_since: now,
+                put_at: now,
+                brought_at: now,
                 timeout,
                 heard_at: now,
                 touched_at: now,
@@ -68,23 +89,33 @@ impl Sessions {
             // Its client has gone elsewhere since.
             return Ok(());
         }
-        if known.refused {
+        if known.refused && self.clocks_agree {
             return Err(format!("session {session:?} lives on after it was refused"));
         }
+        if let Some(due) = late(&self.disturbed, self.late_max, known)
+            && self.clocks_agree
+            && now > due + self.skew
+        {
+            return Err(format!("session {session:?} lives on long after {due:?}: {known:?}"));
+        }
+        (known.served_by, known.served_since) = (start, now);
         known.connection = connection;
         known.timeout = timeout;
-        known.doomed = false;
-        known.heard_at = now;
         known.touched_at = now;
+        if in_touch {
+            known.doomed = false;
+            known.heard_at = now;
+        }
         Ok(())
     }
 
-    /// A shim says that a session is no more.
+    /// A shim says that a session is no more. Of one without a key shims know only when it was
+    /// opened.
     pub(crate) fn refused(&mut self, session: SessionId, now: Duration) -> Result<(), String> {
         let Some(life) = self.lives.get_mut(&session) else { return Ok(()) };
         life.refused = true;
-        let lived = life.heard_at + life.timeout;
-        if !life.written && !life.closed_by_client && now + self.skew < lived {
+        let lived = life.opened_at + life.timeout;
+        if self.clocks_agree && !life.written && !life.closed_by_client && now + self.skew < lived {
             return Err(format!("session {session:?} was refused before its time: {life:?}"));
         }
         Ok(())
@@ -106,6 +137,19 @@ impl Sessions {
         }
     }
 
+    /// A client that comes back asks for its session.
+    pub(crate) fn touched(&mut self, session: SessionId, now: Duration) {
+        if let Some(life) = self.lives.get_mut(&session) {
+            life.doomed |= now >= life.touched_at + life.timeout;
+            (life.touched_at, life.brought_at) = (now, now);
+        }
+    }
+
+    /// Something went wrong for a shim, or was mended; for all of them, if none is named.
+    pub(crate) fn disturbed(&mut self, start: Option<Start>, now: Duration) {
+        self.disturbed.insert(start, now);
+    }
+
     pub(crate) fn ended(&mut self, session: SessionId, now: Duration) {
         if let Some(life) = self.lives.get_mut(&session) {
             life.ended_at.get_or_insert(now);
@@ -117,7 +161,7 @@ impl Sessions {
         let value = NodeValue::decode(entry.value.clone()).ok_or("unreadable n")?;
         let Kind::Ephemeral(owner) = value.kind else { return Ok(()) };
         let Some(life) = self.lives.get(&owner) else { return Ok(()) };
-        if life.ended_at.is_some() || (life.refused && self.skew <= SKEW_MAX) {
+        if self.clocks_agree && (life.ended_at.is_some() || life.refused) {
             return Err(format!("{path} was written after session {owner:?} ended: {life:?}"));
         }
         Ok(())
@@ -178,6 +222,7 @@ impl Sessions {
                 // A first key may come when the session has lived and ended elsewhere: it holds
                 // nothing, and goes with its lease.
                 life.written = true;
+                life.put_at = now;
                 continue;
             }
             if life.ended_at.is_some() {
@@ -195,9 +240,7 @@ impl Sessions {
                     life.heard_at, life.timeout
                 ));
             }
-            if let Some(late_max) = self.late_max
-                && now > life.touched_at + life.timeout + late_max
-            {
+            if late(&self.disturbed, self.late_max, life).is_some_and(|due| now > due) {
                 return Err(format!(
                     "session {session:?} expired late, at {now:?}: touched at {:?}, timeout {:?}",
                     life.touched_at, life.timeout
@@ -216,4 +259,24 @@ impl Sessions {
             .map(|(session, _)| *session)
             .collect()
     }
+}
+
+/// When a session must have ended whose client has been silent since it was last heard: at its
+/// moment if all is well with its shim, else by its lease. `None` if another shim may have it.
+fn late(
+    disturbed: &BTreeMap<Option<Start>, Duration>,
+    late_max: Duration,
+    life: &Life,
+) -> Option<Duration> {
+    if life.put_at > life.served_since + SETTLED || life.brought_at > life.served_since {
+        return None;
+    }
+    let of = |who| disturbed.get(&who).copied().unwrap_or_default();
+    let last = of(None).max(of(Some(life.served_by)));
+    let heard = life.touched_at.max(life.put_at);
+    if last + QUIET <= heard {
+        return Some(heard + life.timeout + late_max);
+    }
+    // Twice the timeout and four seconds: no lease is longer. What was under way may renew it.
+    Some(last.max(heard) + 2 * life.timeout + Duration::from_secs(4) + QUIET + late_max)
 }

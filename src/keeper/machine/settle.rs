@@ -239,7 +239,7 @@ impl Keeper {
         };
         self.outstanding -= 1;
         match pending.work {
-            Work::Open { told: true } => self.key_written(session),
+            Work::Open { told: true } => self.late_key_written(session),
             Work::Open { told: false } => {
                 self.accept(session, pending.connection);
                 self.key_written(session);
@@ -283,17 +283,19 @@ impl Keeper {
     /// This shim serves a session no more: its connection is closed without a frame, and who
     /// waits to be attached to it is refused.
     pub(super) fn drop_local(&mut self, session: SessionId) -> Option<Local> {
-        let mut local = self.locals.remove(session)?;
-        for pending in std::mem::take(&mut local.queue) {
-            self.drop_pending(session, pending);
-        }
-        if let Some(connection) = local.connection {
-            self.close(connection);
-        }
-        for (connection, _) in std::mem::take(&mut local.parked) {
-            self.close(connection);
-        }
-        Some(local)
+        self.let_go(session);
+        self.locals.remove(session)
+    }
+
+    /// Nothing that was asked for a session is done any more, and its clients are cut off.
+    pub(super) fn let_go(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        let queue = std::mem::take(&mut local.queue);
+        let connection = local.connection.take();
+        let parked = std::mem::take(&mut local.parked);
+        queue.into_iter().for_each(|pending| self.drop_pending(session, pending));
+        connection.into_iter().for_each(|connection| self.close(connection));
+        parked.into_iter().for_each(|(connection, _)| self.close(connection));
     }
 
     fn drop_pending(&mut self, session: SessionId, pending: Pending) {

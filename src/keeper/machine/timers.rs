@@ -193,6 +193,17 @@ impl Keeper {
             }
             return;
         }
+        self.end_owned(session);
+    }
+
+    /// A session of this shim ends, and nothing more is done for it.
+    pub(super) fn end_at_once(&mut self, session: SessionId) {
+        self.let_go(session);
+        self.end_owned(session);
+    }
+
+    fn end_owned(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
         local.ending = true;
         let identities: Arc<[Identity]> = Arc::from([]);
         local.queue.push_back(Pending::new(NOBODY, identities, Work::Expire));

@@ -175,6 +175,23 @@ impl Keeper {
         }
     }
 
+    /// As [`Self::key_written`], if its key may have been long on its way: other shims refuse it
+    /// by its age while it has none, so a client that is not here any more may have been told that
+    /// it is gone.
+    pub(super) fn late_key_written(&mut self, session: SessionId) {
+        let Some(local) = self.locals.find(session) else { return };
+        let password = local.password;
+        let proof = self.replica.secret.and_then(|secret| secret.check(session, &password));
+        let fresh = proof.is_none_or(|proof| proof.is_fresh(self.now.unix_ms));
+        if fresh || local.connection.is_some() || !local.parked.is_empty() {
+            self.key_written(session);
+            return;
+        }
+        let Some(local) = self.locals.find(session) else { return };
+        local.key = KeyState::Written;
+        self.end_at_once(session);
+    }
+
     /// A client comes back with a session of this shim that has no key yet.
     pub(super) fn attach_unwritten(&mut self, connection: ConnectionId, connect: Connect) {
         let session = connect.session;

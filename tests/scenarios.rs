@@ -89,6 +89,7 @@ transcripts! {
     a_failure_is_planned_once_more_on_the_present_tree,
     a_failure_is_proved_like_a_success,
     a_key_that_comes_too_late_brings_no_write,
+    a_lost_grant_is_asked_for_again,
     a_lost_race_is_planned_again,
     a_move_that_takes_effect_late_gives_the_whole_timeout,
     a_moved_sessions_old_owner_writes_nothing,

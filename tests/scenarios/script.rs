@@ -144,6 +144,7 @@ impl Script {
             ["lose", shim, "answer"] => self.world.lose_commit(shim, Loss::Answer),
             ["lose", shim, "txn"] => self.world.lose_commit(shim, Loss::Txn),
             ["lose", shim, "lease"] => self.world.lose_grant(shim),
+            ["swallow", shim, "lease"] => self.world.swallow_grant(shim),
             ["lose", shim, "sight"] => self.world.lose_commit(shim, Loss::Adrift),
             ["arrive", shim] => {
                 let held = self.world.arrive(shim);

@@ -417,13 +417,26 @@ impl World {
 
     /// The first held grant gets lost, and its sender learns that.
     pub(crate) fn lose_grant(&mut self, name: &str) {
-        let is_grant = |command: &StoreCommand| matches!(command, StoreCommand::Grant(..));
-        let shim = self.shim(name);
-        let at = shim.commands.iter().position(is_grant).expect("a grant is held");
-        if let Some(StoreCommand::Grant(token, _)) = shim.commands.remove(at) {
-            shim.answers.push_back(StoreEvent::Granted(token, Err("lost".to_owned())));
-        }
+        let token = self.take_grant(name);
+        let lost = StoreEvent::Granted(token, Err("lost".to_owned()));
+        self.shim(name).answers.push_back(lost);
         self.settle();
+    }
+
+    /// The first held grant gets lost, and nobody says so.
+    pub(crate) fn swallow_grant(&mut self, name: &str) {
+        self.take_grant(name);
+    }
+
+    fn take_grant(&mut self, name: &str) -> Token {
+        let commands = &mut self.shim(name).commands;
+        let grant = commands.iter().enumerate().find_map(|(at, command)| match command {
+            StoreCommand::Grant(token, _) => Some((at, *token)),
+            _ => None,
+        });
+        let (at, token) = grant.expect("a grant is held");
+        commands.remove(at);
+        token
     }
 
     /// The first held txn is refused.

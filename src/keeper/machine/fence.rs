@@ -9,8 +9,8 @@ use crate::keeper::machine::{Keeper, Registration, Waiter};
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use std::time::Duration;
 
-/// A batch is fenced off if etcd has answered a read that was sent so long after it.
-const UNANSWERED_MAX: Duration = Duration::from_secs(1);
+/// A batch, or a grant, is lost if etcd has answered a read that was sent so long after it.
+pub(super) const UNANSWERED_MAX: Duration = Duration::from_secs(1);
 
 /// A revoke or a grant may be lost in the same way, and is then asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);

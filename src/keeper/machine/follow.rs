@@ -297,28 +297,39 @@ impl Keeper {
     }
 
     fn granted(&mut self, token: Token, granted: Result<(LeaseId, Duration), String>) {
-        if self.registration != Registration::Granting(token) {
+        let Registration::Granting(asked) = &mut self.registration else {
             self.session_granted(token, granted);
             return;
-        }
+        };
+        let Some(index) = asked.iter().position(|asked| *asked == token) else {
+            self.session_granted(token, granted);
+            return;
+        };
+        asked.swap_remove(index);
+        let others = !asked.is_empty();
         let now = self.now.monotonic;
-        self.registration = match granted {
+        match granted {
             Ok((lease, ttl)) => {
                 self.leases.add(lease, Holder::Shim, ttl, ttl / 3, now);
                 self.settings.shim_lease = lease;
-                Registration::Done(lease)
+                self.registration = Registration::Done(lease);
             }
             Err(error) => {
                 tracing::warn!(%error, "no lease for this shim");
-                Registration::RetryAt(now + RETRY_AFTER)
+                if !others {
+                    self.registration = Registration::RetryAt(now + RETRY_AFTER);
+                }
             }
-        };
+        }
     }
 
     /// The shim has no lease, or has lost it: a new number and a new lease.
     pub(super) fn register(&mut self) {
         let token = self.next_token();
-        self.registration = Registration::Granting(token);
+        match &mut self.registration {
+            Registration::Granting(asked) => asked.push(token),
+            other => *other = Registration::Granting(vec![token]),
+        }
         self.command(StoreCommand::Grant(token, SHIM_TTL));
     }
 
@@ -357,6 +368,7 @@ impl Keeper {
             // An idle lease that had died: the session is opened on another one.
             let (lease, timeout) = (local.lease, local.timeout);
             local.blocked = true;
+            local.lease = LeaseId::NONE;
             self.leases.forget(lease);
             self.find_lease(session, timeout);
             return;

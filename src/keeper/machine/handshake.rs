@@ -2,6 +2,7 @@
 //!
 //! A session is refused only after a barrier: the "expired" of a tree that lags would be final.
 
+use crate::keeper::machine::fence::UNANSWERED_MAX;
 use crate::keeper::machine::{GrantFor, Internal, Keeper, Waiter};
 use crate::keeper::request::{Connect, Connected, ConnectionId, Outgoing, SessionId};
 use crate::keeper::sessions::leases::Holder;
@@ -12,6 +13,7 @@ use crate::keeper::time::Now;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use bytes::Bytes;
 use rand_chacha::rand_core::RngCore;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,11 +194,36 @@ impl Keeper {
         let (ttl, interval) = (lease_ttl(timeout), renewal_interval(timeout));
         match self.leases.take(ttl, session, interval, self.now.monotonic) {
             Some(lease) => self.lease_found(session, lease),
-            None => {
-                let token = self.next_token();
-                let asked_at = self.now.monotonic;
-                self.grants.insert(token, GrantFor { session, ttl, asked_at });
-                self.command(StoreCommand::Grant(token, ttl));
+            None => self.ask_for_lease(session, ttl),
+        }
+    }
+
+    fn ask_for_lease(&mut self, session: SessionId, ttl: Duration) {
+        let Some(local) = self.locals.find(session) else { return };
+        local.granting = local.granting.saturating_add(1);
+        let token = self.next_token();
+        let asked_at = self.now.monotonic;
+        self.grants.insert(token, GrantFor { session, ttl, asked_at });
+        self.command(StoreCommand::Grant(token, ttl));
+    }
+
+    /// etcd loses a grant with its leader, and says so only after seven seconds: if it has
+    /// answered since, it is asked again. A lease too many is kept for others.
+    pub(super) fn ask_for_lost_leases(&mut self) {
+        let mut asked: FxHashMap<SessionId, (Duration, Duration)> = FxHashMap::default();
+        for grant in self.grants.values() {
+            let (last, _) = asked.entry(grant.session).or_insert((grant.asked_at, grant.ttl));
+            *last = (*last).max(grant.asked_at);
+        }
+        let mut lost: Vec<(SessionId, Duration)> = asked
+            .into_iter()
+            .filter(|(_, (last, _))| self.confirmed_at >= *last + UNANSWERED_MAX)
+            .map(|(session, (_, ttl))| (session, ttl))
+            .collect();
+        lost.sort_unstable();
+        for (session, ttl) in lost {
+            if self.locals.peek(session).is_some_and(Local::waits_for_lease) {
+                self.ask_for_lease(session, ttl);
             }
         }
     }
@@ -208,17 +235,28 @@ impl Keeper {
         granted: Result<(LeaseId, Duration), String>,
     ) {
         let Some(GrantFor { session, ttl, asked_at }) = self.grants.remove(&token) else { return };
+        if let Some(local) = self.locals.find(session) {
+            local.granting = local.granting.saturating_sub(1);
+        }
+        let local = self.locals.peek(session);
+        let waits = local.is_some_and(Local::waits_for_lease);
         match granted {
             Ok((lease, held)) => {
-                let local = self.locals.peek(session);
                 let interval = local.map_or(ttl / 4, |local| renewal_interval(local.timeout));
                 // Filed under the class that was asked for, so that it is found again.
                 self.leases.add(lease, Holder::Session(session), held.max(ttl), interval, asked_at);
-                self.lease_found(session, lease);
+                if waits {
+                    self.lease_found(session, lease);
+                } else {
+                    self.leases.give_back(lease, self.now.monotonic);
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "no lease for a session");
-                if self.key_waits(session) {
+                if !waits
+                    || local.is_some_and(|local| local.granting > 0)
+                    || self.key_waits(session)
+                {
                     return;
                 }
                 if let Some(local) = self.locals.remove(session) {
@@ -232,10 +270,7 @@ impl Keeper {
     }
 
     fn lease_found(&mut self, session: SessionId, lease: LeaseId) {
-        let Some(local) = self.locals.find(session) else {
-            self.leases.give_back(lease, self.now.monotonic);
-            return;
-        };
+        let Some(local) = self.locals.find(session) else { return };
         local.lease = lease;
         if !self.leases.is_fresh(lease, self.now.monotonic) {
             // Word of it came late: it could end before a session's timeout has passed.

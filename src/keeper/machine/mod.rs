@@ -104,10 +104,10 @@ enum Internal {
 }
 
 /// Whether this shim may write: it needs a number and a lease of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Registration {
-    /// A lease is asked for.
-    Granting(Token),
+    /// A lease is asked for, more than once if no answer came; the first one counts.
+    Granting(Vec<Token>),
     /// A lease is there.
     Done(LeaseId),
     /// To be tried again then.

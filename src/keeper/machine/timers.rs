@@ -96,6 +96,7 @@ impl Keeper {
             self.barriers.want();
         }
         self.fence_off_lost();
+        self.ask_for_lost_leases();
         self.cut_off_in_silence();
         self.help_the_stuck();
     }

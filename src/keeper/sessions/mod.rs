@@ -134,6 +134,8 @@ pub struct Local {
     pub blocked: bool,
     /// It is blocked because the head waits for a renewal of the lease.
     pub renewing: bool,
+    /// So many grants of a lease are asked for; the first one counts.
+    pub granting: u8,
     /// So many batches under way hold writes of it, and more may leave before they come back.
     pub under_way: u32,
     /// It stands in the list of those that have a write to plan.
@@ -162,6 +164,7 @@ impl Local {
             queue: VecDeque::new(),
             blocked: false,
             renewing: false,
+            granting: 0,
             under_way: 0,
             scheduled: false,
             unsettled: false,
@@ -174,6 +177,12 @@ impl Local {
     /// Nothing stands between a read and its answer.
     pub fn is_clear(&self) -> bool {
         !self.blocked && self.under_way == 0 && self.queue.is_empty()
+    }
+
+    /// Whether it is being opened, and has no lease yet.
+    pub fn waits_for_lease(&self) -> bool {
+        let opens = |head: &Pending| matches!(head.work, Work::Open { .. });
+        self.lease == LeaseId::NONE && self.queue.front().is_some_and(opens)
     }
 }
 

@@ -72,7 +72,7 @@ fn connections_beyond_the_limits_are_closed_at_once_and_the_others_stay() -> Res
             Socket::open(server.address())?.expect_close()?;
         }
         kept.iter_mut().try_for_each(|client| client.exists("/", false).map(|_| ()))?;
-        bystander.finish(10)?;
+        bystander.finish()?;
         drop(kept);
         server.stayed_below(60)?;
     }
@@ -104,7 +104,7 @@ fn handshakes_that_do_not_come_are_not_waited_for() -> Result<()> {
     for flood in [&mut silent, &mut half, &mut large] {
         ensure!(flood.closed(Duration::from_secs(10))? == 100, "connections are left");
     }
-    bystander.finish(50)?;
+    bystander.finish()?;
     // A frame's memory grows by doubling.
     server.stayed_below(2 * 100 + 100)
 }
@@ -119,7 +119,7 @@ fn requests_that_are_never_finished_end_with_their_sessions() -> Result<()> {
     let all = [&frame(&short.bytes())[..], &partial].concat();
     let mut flood = Flood::open(&server, 200, &all)?;
     ensure!(flood.closed(Duration::from_secs(20))? == 200, "sessions are left");
-    bystander.finish(20)?;
+    bystander.finish()?;
     server.stayed_below(2 * 200 + 100)
 }
 
@@ -152,7 +152,7 @@ fn clients_that_ask_and_do_not_read_hold_little() -> Result<()> {
             client.create_flags(&format!("/many/more-{round}"), 0)?.ok()?;
         }
         ensure!(flood.len() == 200);
-        bystander.finish(20)?;
+        bystander.finish()?;
         server.stayed_below(600)
     })
 }
@@ -175,7 +175,7 @@ fn a_million_requests_at_once_wait_at_their_client() -> Result<()> {
             }
             ensure!(sent < 1000, "a million requests of {opcode} were taken in unread");
         }
-        bystander.finish(20)?;
+        bystander.finish()?;
         server.stayed_below(150)
     })
 }
@@ -203,7 +203,7 @@ fn large_multis_of_many_clients_are_served_or_refused_whole() -> Result<()> {
         let names = client.get_children(&format!("/m{number}"), false)?.names()?;
         ensure!(names.len() == 1000, "{} of a multi", names.len());
     }
-    bystander.finish(10)?;
+    bystander.finish()?;
     server.stayed_below(600)
 }
 
@@ -235,7 +235,7 @@ fn identities_are_bounded_for_each_client() -> Result<()> {
     for _ in 0..5000 {
         client.reply()?.ok()?;
     }
-    bystander.finish(50)?;
+    bystander.finish()?;
     server.stayed_below(100)
 }
 
@@ -250,6 +250,6 @@ fn sessions_that_are_opened_and_left_are_gone_after_their_timeout() -> Result<()
         ensure!(flood.answered(200)?, "handshakes without an answer");
     }
     server.counts("zk_global_sessions", 1)?;
-    bystander.finish(20)?;
+    bystander.finish()?;
     server.stayed_below(120)
 }

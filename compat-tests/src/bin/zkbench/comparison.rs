@@ -44,10 +44,11 @@ pub(crate) struct Comparison<'a> {
     pub(crate) servers: Vec<(&'a str, Rounds<'a>)>,
 }
 
-/// Puts together what is measured in the same way; a workload's cases stand together.
+/// Puts together what is measured in the same way; a workload's cases stand together. A
+/// measurement in which nothing was finished says nothing, and is left out.
 pub(crate) fn arrange(results: &[Measurement]) -> Vec<Comparison<'_>> {
     let mut comparisons: Vec<Comparison<'_>> = Vec::new();
-    for measurement in results {
+    for measurement in results.iter().filter(|measurement| measurement.figures.ops > 0) {
         let case = Case::of(measurement);
         let known = comparisons.iter().position(|comparison| comparison.case == case);
         let at = known.unwrap_or_else(|| {

@@ -272,6 +272,19 @@ mod tests {
     }
 
     #[test]
+    fn a_round_in_which_nothing_was_finished_does_not_count() {
+        let mut nothing = measured("zkshim", 1, 0.0, &[("zkshim", 7.0)]);
+        nothing.figures.ops = 0;
+        let mut results = vec![nothing];
+        for round in 1..=2 {
+            results.push(measured("ZooKeeper", round, 100.0, &[("zookeeper", 40.0)]));
+        }
+        results.push(measured("zkshim", 2, 300.0, &[("zkshim", 20.0)]));
+        let page = made("", &results, &[]).expect("complete results");
+        assert!(page.contains("| set | 8 × 4 | 3.00 | 1.00 | 0.50 |"), "{page}");
+    }
+
+    #[test]
     fn results_survive_the_file() {
         let result = measured("zkshim", 1, 200.0, &[("etcd", 15.0)]);
         let line = serde_json::to_string(&result).expect("plain data");

@@ -369,6 +369,7 @@ impl Keeper {
             let (lease, timeout) = (local.lease, local.timeout);
             local.blocked = true;
             local.lease = LeaseId::NONE;
+            local.renewing = false;
             self.leases.forget(lease);
             self.find_lease(session, timeout);
             return;

@@ -179,10 +179,9 @@ impl Local {
         !self.blocked && self.under_way == 0 && self.queue.is_empty()
     }
 
-    /// Whether it is being opened, and has no lease yet.
+    /// Whether it can go on only with a lease, and has none yet.
     pub fn waits_for_lease(&self) -> bool {
-        let opens = |head: &Pending| matches!(head.work, Work::Open { .. });
-        self.lease == LeaseId::NONE && self.queue.front().is_some_and(opens)
+        self.lease == LeaseId::NONE && self.blocked
     }
 }
 

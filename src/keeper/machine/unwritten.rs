@@ -9,6 +9,7 @@ use crate::keeper::keyspace::Slot;
 use crate::keeper::machine::timers::NOBODY;
 use crate::keeper::machine::{Internal, Keeper, Waiter};
 use crate::keeper::request::{Body, Connect, ConnectionId, Operation, SessionId};
+use crate::keeper::sessions::proof::Proof;
 use crate::keeper::sessions::{KeyState, Local, Pending, Stay, Work};
 use crate::keeper::txn::Deletion;
 use rand_chacha::rand_core::RngCore;
@@ -155,8 +156,12 @@ impl Keeper {
     fn is_too_old(&self, session: SessionId, password: &[u8], timeout: Duration) -> bool {
         let while_written = (timeout / PARTS_OF_A_TIMEOUT).as_millis();
         let by_then = self.now.unix_ms + i64::try_from(while_written).unwrap_or(i64::MAX / 2);
-        let proof = self.replica.secret.and_then(|secret| secret.check(session, password));
-        proof.is_some_and(|proof| !proof.is_fresh(by_then))
+        self.proof(session, password).is_some_and(|proof| !proof.is_fresh(by_then))
+    }
+
+    /// What a password says, if it was made from the tree's secret.
+    fn proof(&self, session: SessionId, password: &[u8]) -> Option<Proof> {
+        self.replica.secret?.check(session, password)
     }
 
     /// Whether this shim has a session, or cannot rule out that another has it.
@@ -179,11 +184,10 @@ impl Keeper {
     /// by its age while it has none, so a client that is not here any more may have been told that
     /// it is gone.
     pub(super) fn late_key_written(&mut self, session: SessionId) {
-        let Some(local) = self.locals.find(session) else { return };
-        let password = local.password;
-        let proof = self.replica.secret.and_then(|secret| secret.check(session, &password));
-        let fresh = proof.is_none_or(|proof| proof.is_fresh(self.now.unix_ms));
-        if fresh || local.connection.is_some() || !local.parked.is_empty() {
+        let Some(local) = self.locals.peek(session) else { return };
+        let is_here = local.connection.is_some() || !local.parked.is_empty();
+        let proof = self.proof(session, &local.password);
+        if is_here || proof.is_none_or(|proof| proof.is_fresh(self.now.unix_ms)) {
             self.key_written(session);
             return;
         }
@@ -202,11 +206,8 @@ impl Keeper {
 
     /// Whether a session of which etcd knows nothing may be one that has no key yet.
     pub(super) fn may_be_unwritten(&self, connect: &Connect) -> bool {
-        let Some(secret) = self.replica.secret else { return false };
-        let fresh = secret
-            .check(connect.session, &connect.password)
-            .is_some_and(|proof| proof.is_fresh(self.now.unix_ms));
-        fresh
+        let proof = self.proof(connect.session, &connect.password);
+        proof.is_some_and(|proof| proof.is_fresh(self.now.unix_ms))
             && !self.ended.contains(connect.session)
             && self.locals.peek(connect.session).is_none()
             && !self.replica.sessions.contains_key(&connect.session)

@@ -350,6 +350,7 @@ fn slot_bytes(slot: &Slot) -> usize {
         | Slot::Steps(..)
         | Slot::Batch(_)
         | Slot::Ended(_)
+        | Slot::Spent(_)
         | Slot::Secret
         | Slot::Meta => OVERHEAD,
     }

@@ -47,6 +47,8 @@ pub enum Slot {
     Claim(Box<Self>, ShimId),
     /// `e<shim>`: sessions that ended lately and never had a key.
     Ended(ShimId),
+    /// `u<session>`: the session's password is used up, and nobody writes its first key.
+    Spent(SessionId),
     /// `k`: what sessions' passwords are made from.
     Secret,
     /// `meta`.
@@ -77,6 +79,7 @@ impl Slot {
                 key.freeze()
             }
             Self::Ended(shim) => tagged(b'e', &format!("{:016x}", shim.0)),
+            Self::Spent(session) => tagged(b'u', &format!("{:016x}", session.0)),
             Self::Secret => Bytes::from_static(b"k"),
             Self::Meta => Bytes::from_static(META),
         }
@@ -105,6 +108,7 @@ impl Slot {
                 Self::Claim(Box::new(Self::parse(slot.as_bytes())?), ShimId(hex(shim)?))
             }
             b'e' => Self::Ended(ShimId(hex(rest)?)),
+            b'u' => Self::Spent(SessionId(hex(rest)? as i64)),
             b'k' if rest.is_empty() => Self::Secret,
             _ => return None,
         })
@@ -415,6 +419,7 @@ mod tests {
             Slot::Steps(ShimId(u64::MAX), 7),
             Slot::Batch(ShimId(1)),
             Slot::Ended(ShimId(3)),
+            Slot::Spent(SessionId(5)),
             Slot::Secret,
             Slot::Claim(Box::new(Slot::Creates("/a/b".into())), ShimId(9)),
             Slot::Meta,

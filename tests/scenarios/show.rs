@@ -89,6 +89,7 @@ impl Names {
     pub(crate) fn key(&self, key: &Key) -> String {
         match Slot::parse(key) {
             Some(Slot::Session(session)) => format!("s{}", self.session(session)),
+            Some(Slot::Spent(session)) => format!("u{}", self.session(session)),
             Some(Slot::Batch(_)) => "x".to_owned(),
             Some(Slot::Steps(..)) => "x/steps".to_owned(),
             Some(Slot::Ended(_)) => "e".to_owned(),

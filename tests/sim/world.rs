@@ -173,7 +173,6 @@ impl World {
         };
         world.checks.sessions.late_max = world.plan.late_max();
         world.checks.sessions.clocks_agree = !trial.wide_clocks;
-        world.checks.locks.lenient = trial.wide_clocks;
         world.checks.sessions.skew = 2 * Duration::from_millis(world.plan.skew_ms.unsigned_abs());
         world.note(|world| format!("{:?}", world.plan));
         world.etcd.embedded = world.plan.sole;

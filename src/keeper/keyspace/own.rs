@@ -38,6 +38,11 @@ pub fn decode_ended(mut value: Bytes) -> Option<Vec<SessionId>> {
     value.is_empty().then_some(sessions)
 }
 
+/// The value of `u<session>`.
+pub fn encode_spent() -> Bytes {
+    Bytes::from_static(&[RECORD])
+}
+
 /// The value of `k`.
 pub fn encode_secret(secret: [u8; 32]) -> Bytes {
     let mut out = BytesMut::with_capacity(33);

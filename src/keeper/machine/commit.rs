@@ -3,6 +3,7 @@
 use crate::keeper::batch::{Batch, BatchNumber, Builder, Claims, Full, Room, Shape};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
 use crate::keeper::machine::chain::{Chain, is_write, stands_alone};
+use crate::keeper::machine::spent::first_key;
 use crate::keeper::machine::{Carried, Internal, Keeper, Registration};
 use crate::keeper::overlay::{Overlay, RequestIndex};
 use crate::keeper::planner::{Plan, Planner, SessionFence, Settings, Writer};
@@ -53,10 +54,10 @@ enum Run {
 }
 
 /// What planning needs, apart from the sessions.
-struct Desk<'d, 't> {
-    overlay: Overlay<'t>,
-    replica: &'t Replica,
-    settings: &'d Settings,
+pub(super) struct Desk<'d, 't> {
+    pub(super) overlay: Overlay<'t>,
+    pub(super) replica: &'t Replica,
+    pub(super) settings: &'d Settings,
     claims: &'d Claims,
     /// What is under way in the chain, and whether this batch is planned on it.
     chain: &'t Chain,
@@ -64,7 +65,7 @@ struct Desk<'d, 't> {
     room: &'d Room,
     claims_seen: &'d FxHashMap<(Slot, ShimId), Duration>,
     now: Duration,
-    unix_ms: i64,
+    pub(super) unix_ms: i64,
 }
 
 impl Keeper {
@@ -419,7 +420,10 @@ impl Desk<'_, '_> {
         }
         let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
         Some(match &pending.work {
-            Work::Open { .. } => planner.plan_open(session, &value(false), local.lease),
+            Work::Open { told } => {
+                let first = first_key(local.key, *told);
+                planner.plan_open(session, &value(false), local.lease, first)
+            }
             Work::Attach { .. } => planner.plan_rewrite(&value(false)),
             Work::Expire | Work::Request(_, Operation::CloseSession) => {
                 let owned = self.replica.tree.ephemerals_of(session);
@@ -431,55 +435,6 @@ impl Desk<'_, '_> {
             }
             Work::Request(_, operation) => planner.plan(operation),
         })
-    }
-
-    fn plan_internal(&mut self, internal: &Internal, request: RequestIndex) -> Option<Plan> {
-        let writer = Writer { session: None, identities: &[], unix_ms: self.unix_ms };
-        match internal {
-            Internal::ExpireNode(path) => {
-                Planner::new(&mut self.overlay, self.settings, writer, request).plan_expiry(path)
-            }
-            Internal::Pzxid(path, deleted) => {
-                let record = &self.replica.tree.find(path)?.record;
-                // What an earlier incarnation lost is no matter of this one.
-                let other = record.created() > *deleted;
-                let keys = record.keys();
-                if other || keys.pzxid > *deleted || keys.creates > *deleted {
-                    return None;
-                }
-                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
-                planner.plan_pzxid(path, *deleted)
-            }
-            Internal::Meta => {
-                if self.replica.has_meta {
-                    return None;
-                }
-                Some(Planner::new(&mut self.overlay, self.settings, writer, request).plan_meta())
-            }
-            Internal::Secret(secret) => {
-                if self.replica.secret.is_some() {
-                    return None;
-                }
-                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
-                Some(planner.plan_secret(*secret))
-            }
-            Internal::Ended(sessions) => {
-                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
-                Some(planner.plan_ended(sessions))
-            }
-            Internal::Revoke(session) => {
-                let record = self.replica.sessions.get(session)?;
-                let fence = SessionFence {
-                    session: *session,
-                    revision: record.revision,
-                    lease: record.lease,
-                };
-                let value = SessionValue { closing: true, ..record.value.clone() };
-                let writer = Writer { session: Some(fence), ..writer };
-                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
-                Some(planner.plan_rewrite(&value))
-            }
-        }
     }
 }
 

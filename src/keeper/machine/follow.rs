@@ -114,6 +114,7 @@ impl Keeper {
         } else if self.options.sole {
             self.adopt_all();
         }
+        self.spent_changed(&applied.spent);
         if fell {
             self.cut_all();
         }
@@ -218,6 +219,7 @@ impl Keeper {
             self.batch_named(*number, stats, |key| keys.contains(key));
         }
         self.sessions_changed(&applied.sessions);
+        self.spent_changed(&applied.spent);
         applied.ended.iter().for_each(|session| self.has_ended(*session));
         self.claims_changed(&applied);
         self.write_down_later(&applied);
@@ -258,6 +260,7 @@ impl Keeper {
                     }
                 }
             }
+            self.ask_again(session);
         }
     }
 

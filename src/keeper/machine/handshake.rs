@@ -54,7 +54,7 @@ impl Keeper {
         } else if connect.session != SessionId(0) && !self.may_be_known(&connect) {
             // It comes from another history, of a ZooKeeper that was replaced: starting afresh
             // is the only way on for it.
-            self.refuse(connection);
+            self.refuse_unknown(connection, connect);
         } else {
             tracing::info!(
                 seen = %connect.last_zxid_seen,
@@ -101,7 +101,7 @@ impl Keeper {
             Claim::Unknown if self.may_be_unwritten(&connect) => {
                 self.wait_to_adopt(connection, connect);
             }
-            Claim::Unknown => self.refuse(connection),
+            Claim::Unknown => self.refuse_unknown(connection, connect),
             Claim::Closing => {
                 // Whoever meets a session whose end has begun sees to the end of it, and says so
                 // only then.

@@ -1,8 +1,12 @@
 //! What the shim does by itself: containers and TTL nodes that may go, parents that lost a child
 //! without a trace, sessions whose end a lease must bring.
 
+use crate::keeper::keyspace::SessionValue;
+use crate::keeper::machine::commit::Desk;
 use crate::keeper::machine::{Internal, Keeper};
+use crate::keeper::overlay::RequestIndex;
 use crate::keeper::planner::change::has_expired;
+use crate::keeper::planner::{Plan, Planner, SessionFence, Writer};
 use crate::keeper::replica::Applied;
 use crate::keeper::request::SessionId;
 use crate::keeper::tree::Path;
@@ -130,8 +134,78 @@ impl Keeper {
             Internal::ExpireNode(_) | Internal::Meta | Internal::Secret(_) => {}
             // It rests on nothing, so only others can have made it fail; and it is waited for.
             Internal::Ended(_) => self.internal.push_back(internal),
-            Internal::Pzxid(..) | Internal::Revoke(_) => {
+            Internal::Spend(session) => self.ask_again(session),
+            Internal::Pzxid(..) | Internal::Revoke(_) | Internal::Forget(_) => {
                 self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
+            }
+        }
+    }
+}
+
+impl Desk<'_, '_> {
+    /// What the shim does by itself; `None` if there is nothing to do any more.
+    pub(super) fn plan_internal(
+        &mut self,
+        internal: &Internal,
+        request: RequestIndex,
+    ) -> Option<Plan> {
+        let writer = Writer { session: None, identities: &[], unix_ms: self.unix_ms };
+        match internal {
+            Internal::ExpireNode(path) => {
+                Planner::new(&mut self.overlay, self.settings, writer, request).plan_expiry(path)
+            }
+            Internal::Pzxid(path, deleted) => {
+                let record = &self.replica.tree.find(path)?.record;
+                // What an earlier incarnation lost is no matter of this one.
+                let other = record.created() > *deleted;
+                let keys = record.keys();
+                if other || keys.pzxid > *deleted || keys.creates > *deleted {
+                    return None;
+                }
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                planner.plan_pzxid(path, *deleted)
+            }
+            Internal::Meta => {
+                if self.replica.has_meta {
+                    return None;
+                }
+                Some(Planner::new(&mut self.overlay, self.settings, writer, request).plan_meta())
+            }
+            Internal::Secret(secret) => {
+                if self.replica.secret.is_some() {
+                    return None;
+                }
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_secret(*secret))
+            }
+            Internal::Ended(sessions) => {
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_ended(sessions))
+            }
+            Internal::Spend(session) => {
+                let known = self.replica.sessions.contains_key(session);
+                if known || self.replica.spent.contains_key(session) {
+                    return None;
+                }
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_spend(*session))
+            }
+            Internal::Forget(session) => {
+                let spent = *self.replica.spent.get(session)?;
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_forget(*session, spent))
+            }
+            Internal::Revoke(session) => {
+                let record = self.replica.sessions.get(session)?;
+                let fence = SessionFence {
+                    session: *session,
+                    revision: record.revision,
+                    lease: record.lease,
+                };
+                let value = SessionValue { closing: true, ..record.value.clone() };
+                let writer = Writer { session: Some(fence), ..writer };
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_rewrite(&value))
             }
         }
     }

@@ -11,6 +11,7 @@ mod handshake;
 mod internal;
 mod serve;
 mod settle;
+mod spent;
 mod stats;
 mod timers;
 mod unwritten;
@@ -95,6 +96,10 @@ enum Internal {
     Secret([u8; 32]),
     /// Say which sessions have ended that never had a key.
     Ended(Vec<SessionId>),
+    /// Say that a session which has no key gets none: its client is to be refused.
+    Spend(SessionId),
+    /// What [`Self::Spend`] was against cannot be under way any more.
+    Forget(SessionId),
     /// A container or TTL node may go.
     ExpireNode(Path),
     /// Write down when a parent lost a child.
@@ -201,6 +206,10 @@ pub struct Keeper {
     /// Clients with sessions of which nobody has heard, and how long they wait.
     adoptions: Vec<(Duration, ConnectionId, Connect)>,
     ended: Ended,
+    /// Clients that are refused once it is certain that their session gets no key.
+    spending: FxHashMap<SessionId, Vec<(ConnectionId, Connect)>>,
+    /// When it is forgotten that sessions get no key, in order.
+    spent: VecDeque<(Duration, SessionId)>,
     /// Sessions that ended without a key, for other shims to know, and when they are told.
     unsaid: Vec<SessionId>,
     say_at: Option<Duration>,
@@ -265,6 +274,8 @@ impl Keeper {
             unwritten: BinaryHeap::new(),
             adoptions: Vec::new(),
             ended: Ended::default(),
+            spending: FxHashMap::default(),
+            spent: VecDeque::new(),
             unsaid: Vec::new(),
             say_at: None,
             nodes_checked_at: now.monotonic,

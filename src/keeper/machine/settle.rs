@@ -239,7 +239,7 @@ impl Keeper {
         };
         self.outstanding -= 1;
         match pending.work {
-            Work::Open { told: true } => self.late_key_written(session),
+            Work::Open { told: true } => self.key_written(session),
             Work::Open { told: false } => {
                 self.accept(session, pending.connection);
                 self.key_written(session);

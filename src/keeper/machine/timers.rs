@@ -48,6 +48,7 @@ impl Keeper {
             }
         }
         self.unwritten_due();
+        self.spent_due();
         self.internal_due();
         self.release_held(at);
         if at >= self.nodes_checked_at + self.options.container_check_interval {
@@ -82,6 +83,7 @@ impl Keeper {
             self.leases.next_due(),
             self.next_internal(),
             self.next_unwritten(),
+            self.next_spent(),
             self.chain.follow_at().filter(|at| *at > self.now.monotonic),
             self.next_held(),
         ]
@@ -194,12 +196,6 @@ impl Keeper {
             }
             return;
         }
-        self.end_owned(session);
-    }
-
-    /// A session of this shim ends, and nothing more is done for it.
-    pub(super) fn end_at_once(&mut self, session: SessionId) {
-        self.let_go(session);
         self.end_owned(session);
     }
 

@@ -160,7 +160,7 @@ impl Keeper {
     }
 
     /// What a password says, if it was made from the tree's secret.
-    fn proof(&self, session: SessionId, password: &[u8]) -> Option<Proof> {
+    pub(super) fn proof(&self, session: SessionId, password: &[u8]) -> Option<Proof> {
         self.replica.secret?.check(session, password)
     }
 
@@ -180,22 +180,6 @@ impl Keeper {
         }
     }
 
-    /// As [`Self::key_written`], if its key may have been long on its way: other shims refuse it
-    /// by its age while it has none, so a client that is not here any more may have been told that
-    /// it is gone.
-    pub(super) fn late_key_written(&mut self, session: SessionId) {
-        let Some(local) = self.locals.peek(session) else { return };
-        let is_here = local.connection.is_some() || !local.parked.is_empty();
-        let proof = self.proof(session, &local.password);
-        if is_here || proof.is_none_or(|proof| proof.is_fresh(self.now.unix_ms)) {
-            self.key_written(session);
-            return;
-        }
-        let Some(local) = self.locals.find(session) else { return };
-        local.key = KeyState::Written;
-        self.end_at_once(session);
-    }
-
     /// A client comes back with a session of this shim that has no key yet.
     pub(super) fn attach_unwritten(&mut self, connection: ConnectionId, connect: Connect) {
         let session = connect.session;
@@ -209,6 +193,7 @@ impl Keeper {
         let proof = self.proof(connect.session, &connect.password);
         proof.is_some_and(|proof| proof.is_fresh(self.now.unix_ms))
             && !self.ended.contains(connect.session)
+            && !self.replica.spent.contains_key(&connect.session)
             && self.locals.peek(connect.session).is_none()
             && !self.replica.sessions.contains_key(&connect.session)
     }

@@ -6,7 +6,7 @@
 pub mod change;
 mod create;
 mod multi;
-mod session;
+pub mod session;
 
 use crate::keeper::acl::{self, Identity};
 use crate::keeper::error::ErrorCode;

@@ -7,10 +7,33 @@ use crate::keeper::tree::Path;
 use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Revision;
 
+/// Who else may write a session's first key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstKey {
+    /// Nobody: no client knows the session.
+    Only,
+    /// Its client knows the session: whoever believes its password.
+    Own,
+    /// This shim has believed the password: the shim that made it.
+    Foreign,
+}
+
 impl Planner<'_, '_> {
     /// A new session. The writer has no fence: nothing of it exists.
-    pub fn plan_open(mut self, session: SessionId, value: &SessionValue, lease: LeaseId) -> Plan {
+    pub fn plan_open(
+        mut self,
+        session: SessionId,
+        value: &SessionValue,
+        lease: LeaseId,
+        first: FirstKey,
+    ) -> Plan {
         self.guard(Slot::Session(session), Test::Unchanged(Revision::NEVER));
+        if first != FirstKey::Only {
+            self.guard(Slot::Spent(session), Test::Unchanged(Revision::NEVER));
+        }
+        if first == FirstKey::Foreign {
+            self.write(Slot::Spent(session), Some(own::encode_spent()), LeaseId::NONE);
+        }
         self.write(Slot::Session(session), Some(value.encode()), lease);
         self.plan
     }
@@ -63,6 +86,20 @@ impl Planner<'_, '_> {
     pub fn plan_ended(mut self, sessions: &[SessionId]) -> Plan {
         let (slot, lease) = (Slot::Ended(self.settings.shim), self.settings.shim_lease);
         self.write(slot, Some(own::encode_ended(sessions)), lease);
+        self.plan
+    }
+
+    /// A session that has no key gets none, whoever is about to write it.
+    pub fn plan_spend(mut self, session: SessionId) -> Plan {
+        self.guard(Slot::Session(session), Test::Unchanged(Revision::NEVER));
+        self.write(Slot::Spent(session), Some(own::encode_spent()), LeaseId::NONE);
+        self.plan
+    }
+
+    /// Whatever [`Self::plan_spend`] was against cannot be under way any more.
+    pub fn plan_forget(mut self, session: SessionId, spent: Revision) -> Plan {
+        self.guard(Slot::Spent(session), Test::Unchanged(spent));
+        self.write(Slot::Spent(session), None, LeaseId::NONE);
         self.plan
     }
 

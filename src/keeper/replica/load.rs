@@ -4,6 +4,7 @@ use crate::keeper::keyspace::{self, NodeValue, Slot, StepKind, own};
 use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
 use crate::keeper::replica::{Applied, Fired, Replica};
+use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path};
 use crate::keeper::txn::{KeyValue, PastDeletions, Snapshot};
@@ -56,7 +57,11 @@ impl Replica {
         // Nobody has seen anything before the first load.
         let seen = self.applied != Revision::NEVER;
         let difference = if seen { self.difference(&fresh) } else { Applied::default() };
-        let applied = Applied { learnt, ..difference };
+        let known = |session: &SessionId| self.spent.contains_key(session);
+        let mut spent: Vec<SessionId> =
+            fresh.spent.keys().copied().filter(|session| !known(session)).collect();
+        spent.sort_unstable();
+        let applied = Applied { learnt, spent, ..difference };
         *self = fresh;
         Ok(applied)
     }
@@ -122,6 +127,9 @@ impl Replica {
                 }
             }
             Slot::Claim(slot, shim) => self.put_claim(&slot, shim, entry.create_revision),
+            Slot::Spent(session) => {
+                self.spent.insert(session, entry.mod_revision);
+            }
             Slot::Node(_)
             | Slot::Steps(..)
             | Slot::Batch(_)

@@ -26,6 +26,8 @@ pub struct Replica {
     pub sessions: FxHashMap<SessionId, SessionRecord>,
     /// The last revision that was applied whole.
     pub applied: Revision,
+    /// Sessions of which nobody writes the first key, and the revisions that say so.
+    pub spent: FxHashMap<SessionId, Revision>,
     /// How revisions become zxids.
     pub offset: ZxidOffset,
     /// Claims on keys that somebody has lost too often, with the revisions of their creation.
@@ -80,6 +82,8 @@ pub struct Applied {
     pub sessions: Vec<SessionId>,
     /// Sessions that ended at other shims and never had a key.
     pub ended: Vec<SessionId>,
+    /// Sessions of which nobody writes the first key from now on.
+    pub spent: Vec<SessionId>,
     /// The numbers of this shim's batches that this revision holds.
     pub batches: Vec<u64>,
     /// Claims that came.
@@ -102,6 +106,7 @@ impl Replica {
         Self {
             tree: Tree::new(),
             sessions: FxHashMap::default(),
+            spent: FxHashMap::default(),
             applied: Revision::NEVER,
             offset: ZxidOffset::default(),
             claims: FxHashMap::default(),

@@ -103,6 +103,13 @@ impl Replica {
                 };
                 pass.applied.sessions.push(session);
             }
+            (Slot::Spent(session), Some(entry)) => {
+                self.spent.insert(session, entry.mod_revision);
+                pass.applied.spent.push(session);
+            }
+            (Slot::Spent(session), None) => {
+                self.spent.remove(&session);
+            }
             (Slot::Batch(shim), Some(entry)) if self.is_own(shim) => {
                 pass.applied.batches.extend(keyspace::decode_number(entry.value));
             }

@@ -89,8 +89,11 @@ impl Sessions {
             // Its client has gone elsewhere since.
             return Ok(());
         }
-        if known.refused && self.clocks_agree {
+        if known.refused {
             return Err(format!("session {session:?} lives on after it was refused"));
+        }
+        if known.ended_at.is_some_and(|ended_at| ended_at < known.brought_at) {
+            return Err(format!("session {session:?} is given to a client after its end"));
         }
         if let Some(due) = late(&self.disturbed, self.late_max, known)
             && self.clocks_agree
@@ -161,7 +164,7 @@ impl Sessions {
         let value = NodeValue::decode(entry.value.clone()).ok_or("unreadable n")?;
         let Kind::Ephemeral(owner) = value.kind else { return Ok(()) };
         let Some(life) = self.lives.get(&owner) else { return Ok(()) };
-        if self.clocks_agree && (life.ended_at.is_some() || life.refused) {
+        if life.ended_at.is_some() || life.refused {
             return Err(format!("{path} was written after session {owner:?} ended: {life:?}"));
         }
         Ok(())
@@ -219,8 +222,9 @@ impl Sessions {
             };
             let Some(life) = self.lives.get_mut(&session) else { continue };
             if put {
-                // A first key may come when the session has lived and ended elsewhere: it holds
-                // nothing, and goes with its lease.
+                if life.ended_at.is_some() || life.refused {
+                    return Err(format!("the key of session {session:?} comes after its end"));
+                }
                 life.written = true;
                 life.put_at = now;
                 continue;

@@ -11,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use compat_tests::clients::can_run;
 use compat_tests::clients::hive::{Driver, HiveServer, SESSION_TIMEOUT, ZnodeStat, Znodes};
 use compat_tests::clients::under_test::{Against, UnderTest};
-use compat_tests::servers::process::ask;
 
 /// Each test runs several JVMs; together they would starve each other's sessions.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -137,7 +136,7 @@ fn nobody_loses_its_session_when_a_server_is_killed(
 
     // The one that serves the first HiveServer2: somebody has to move.
     let owner = before.first().context("find the first server")?.owner;
-    let index = server_of(servers, owner)?;
+    let index = servers.server_of(owner)?;
     servers.servers()[index].kill()?;
     if servers.servers().len() == 1 {
         servers.servers()[index].restart()?;
@@ -174,14 +173,4 @@ fn stats(observer: &mut Znodes, names: &[String]) -> Result<Vec<ZnodeStat>> {
 fn name_of(server: &HiveServer, names: &[String]) -> Result<String> {
     let part = format!(":{};", server.port());
     names.iter().find(|name| name.contains(&part)).cloned().context("find it registered")
-}
-
-/// Which server serves a session, as `cons` tells.
-fn server_of(servers: &mut UnderTest, session: i64) -> Result<usize> {
-    let wanted = format!("sid=0x{session:x},");
-    servers
-        .servers()
-        .iter()
-        .position(|server| ask(server.address(), b"cons").contains(&wanted))
-        .with_context(|| format!("find {wanted} in cons"))
 }

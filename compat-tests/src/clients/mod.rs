@@ -1,5 +1,5 @@
 //! Real components as clients, unmodified: HiveServer2, beeline, the Hive driver, Kyuubi's client
-//! stack and kazoo, with the servers that they run against.
+//! stack, kazoo and Kafka's brokers, with the servers that they run against.
 //!
 //! Their jars and packages come from the public registries into a cache, once.
 
@@ -15,6 +15,7 @@ use crate::clients::under_test::Against;
 use crate::servers::tool_output;
 
 pub mod hive;
+pub mod kafka;
 pub mod program;
 pub mod relay;
 pub mod steps;

@@ -34,8 +34,21 @@ pub struct Outcome {
 pub fn run(name: &str, mut command: Command, servers: &UnderTest) -> Result<Outcome> {
     let relay = Relay::start(servers.first()?)?;
     command.arg(servers.connect_string()).arg(relay.address().to_string());
-    let mut program = Program::start(name, command)?;
     let mut places = [servers.last()?, servers.first()?].into_iter().cycle();
+    run_with(name, command, |what| trouble(&relay, what, &mut places))
+}
+
+/// Runs a program of steps that asks for trouble of its own kind.
+///
+/// # Errors
+/// It does not keep to the protocol, is silent for too long, or its exit status does not fit; or
+/// the trouble cannot be made.
+pub fn run_with(
+    name: &str,
+    command: Command,
+    mut trouble: impl FnMut(&str) -> Result<()>,
+) -> Result<Outcome> {
+    let mut program = Program::start(name, command)?;
     let mut outcome = Outcome::default();
     while let Some(line) = program.hear(SILENCE_MAX)? {
         match line.split_once(' ') {
@@ -48,7 +61,7 @@ pub fn run(name: &str, mut command: Command, servers: &UnderTest) -> Result<Outc
                 outcome.failed.insert(step.to_owned());
             }
             Some(("ask", what)) => {
-                trouble(&relay, what, &mut places)?;
+                trouble(what)?;
                 program.say("done")?;
             }
             _ => bail!("{name} says {line:?}\n{}", program.errors()),

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use anyhow::{Context, Result};
 
 use crate::servers::etcd::Etcd;
-use crate::servers::process::Process;
+use crate::servers::process::{Process, ask};
 use crate::servers::zkshim::{Zkshim, ZkshimOptions};
 use crate::servers::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
@@ -117,6 +117,16 @@ impl UnderTest {
     /// Never: there is at least one.
     pub fn last(&self) -> Result<SocketAddr> {
         self.servers.last().map(|server| server.address()).context("find a server")
+    }
+
+    /// Which server serves a session, as `cons` tells.
+    ///
+    /// # Errors
+    /// None of them does.
+    pub fn server_of(&self, session: i64) -> Result<usize> {
+        let wanted = format!("sid=0x{session:x},");
+        let serves = |server: &Server| ask(server.address(), b"cons").contains(&wanted);
+        self.servers.iter().position(serves).with_context(|| format!("find {wanted} in cons"))
     }
 
     /// All servers, as clients are told of them.

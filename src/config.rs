@@ -245,6 +245,7 @@ impl Config {
                     60_000,
                 )?),
                 writes_worth_a_batch: keeper::Options::WRITES_WORTH_A_BATCH,
+                alone_after: keeper::Options::ALONE_AFTER,
                 ttl_nodes: args.ttl_nodes,
                 super_digest: super_digest(args)?,
                 skip_acl: args.skip_acl,

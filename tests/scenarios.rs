@@ -78,6 +78,9 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    a_store_of_the_layout_before_is_taken_over,
+    a_failure_that_overtakes_a_write_waits_for_it,
+    what_nobody_else_writes_is_guarded_as_a_whole,
     a_batch_that_fails_takes_those_behind_it_along,
     a_child_that_came_and_went_unseen_is_told_as_a_change,
     a_child_watch_fires_when_nobody_knows_whether_a_child_went,

@@ -22,6 +22,7 @@ pub(super) fn options() -> Options {
         seed: [7; 32],
         sole: true,
         writes_worth_a_batch: Options::WRITES_WORTH_A_BATCH,
+        alone_after: Options::ALONE_AFTER,
         ttl_nodes: false,
         super_digest: None,
         skip_acl: false,

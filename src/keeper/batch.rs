@@ -3,15 +3,20 @@
 //! A flat batch stands or falls as one. A nested batch has a txn for each group of requests that
 //! rest on one another, so that a group's conflict harms no other.
 
+mod base;
+mod claims;
 mod room;
 
+pub use base::{Base, BatchNumber};
+pub use claims::{Claims, claimable};
 pub use room::{Limits, Room};
 
-use crate::keeper::keyspace::{self, ShimId, Slot};
+use crate::keeper::batch::base::BOOKKEEPING_PUTS;
+use crate::keeper::keyspace::Slot;
 use crate::keeper::overlay::RequestIndex;
 use crate::keeper::planner::{Guard, Plan, Write, Writes};
 use crate::keeper::request::SessionId;
-use crate::keeper::txn::{Compare, Key, LeaseId, Op, Token, Txn};
+use crate::keeper::txn::{Key, LeaseId, Op, Txn};
 use bytes::Bytes;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -67,8 +72,7 @@ pub struct Builder<W> {
     claims: usize,
     /// Nothing joins the first request.
     alone: bool,
-    /// The number that must be there: one guard more.
-    after: Option<(ShimId, u64)>,
+    base: Base,
     of_session: FxHashMap<SessionId, usize>,
     of_slot: FxHashMap<Slot, usize>,
 }
@@ -90,7 +94,7 @@ impl<W> Builder<W> {
             writes: 0,
             claims: 0,
             alone: false,
-            after: None,
+            base: Base::Nothing,
             of_session: FxHashMap::default(),
             of_slot: FxHashMap::default(),
         }
@@ -101,9 +105,9 @@ impl<W> Builder<W> {
         Self { alone: true, ..Self::new(Shape::Flat, limits) }
     }
 
-    /// The batch holds only if this number was put last.
-    pub fn follow(&mut self, after: Option<(ShimId, u64)>) {
-        self.after = after;
+    /// The batch holds only if this does: one guard more.
+    pub fn rest_on(&mut self, base: Base) {
+        self.base = base;
     }
 
     /// The number of the next request.
@@ -135,7 +139,7 @@ impl<W> Builder<W> {
         let added = plan_bytes(plan) + claims_bytes(claims);
         let fits = match self.shape {
             Shape::Flat => {
-                let own = usize::from(self.after.is_some());
+                let own = usize::from(self.base != Base::Nothing);
                 let level = (own + self.guards + plan.guards.len()).max(self.claims + claims.len());
                 let writes = self.writes + plan.writes.len() + claims.len();
                 level <= self.limits.operations_max && writes <= self.limits.writes_max(level)
@@ -148,7 +152,7 @@ impl<W> Builder<W> {
                     guards += self.groups[group].guards.len();
                     writes += self.groups[group].writes.len();
                 }
-                self.groups.len() + 1 < half && guards <= half && writes <= half
+                self.groups.len() + BOOKKEEPING_PUTS < half && guards <= half && writes <= half
             }
         };
         if fits && self.bytes + added <= self.limits.bytes_max.max(added) {
@@ -158,9 +162,10 @@ impl<W> Builder<W> {
         }
     }
 
-    /// The batch is flat and holds more guards than writes, as those of setData do.
+    /// The batch is flat and holds more guards than writes, as those of setData do where each
+    /// znode is guarded.
     pub fn is_bound_by_guards(&self) -> bool {
-        self.shape == Shape::Flat && self.guards > self.writes
+        self.shape == Shape::Flat && self.guards > self.writes && !self.base.is_whole()
     }
 
     /// Take a planned request in. The caller has checked that it fits.
@@ -254,11 +259,6 @@ impl<W> Builder<W> {
             self.entries[index].group = self.root(self.entries[index].group);
         }
         let writes_anything = self.writes > 0;
-        let number_put = Op::Put {
-            key: Slot::Batch(number.shim).key(),
-            value: keyspace::encode_number(number.number),
-            lease: number.lease,
-        };
         let mut written = FxHashMap::default();
         let mut guarded = Vec::new();
         let of_group = |group: &Group| {
@@ -278,12 +278,9 @@ impl<W> Builder<W> {
             Shape::Nested => self.nested_txn(number.lease),
         };
         if writes_anything {
-            txn.then.push(number_put);
+            txn.then.extend(number.puts());
         }
-        if let Some((shim, number)) = self.after {
-            let key = Slot::Batch(shim).key();
-            txn.compares.push(Compare::Value(key, keyspace::encode_number(number)));
-        }
+        txn.compares.extend(self.base.compare());
         let batch = Batch {
             shape: self.shape,
             number: number.number,
@@ -294,6 +291,7 @@ impl<W> Builder<W> {
             sent_at: Duration::ZERO,
             values,
             chained: false,
+            base: self.base,
         };
         (txn, batch)
     }
@@ -303,7 +301,7 @@ impl<W> Builder<W> {
         let otherwise = group.claim_ops(lease);
         let compares: Vec<_> = group.guards.iter().map(Guard::compare).collect();
         let ops: Vec<Op> = group.writes.iter().map(|(slot, write)| write.op(slot)).collect();
-        if ops.len() < self.limits.operations_max {
+        if ops.len() + BOOKKEEPING_PUTS <= self.limits.operations_max {
             return Txn { compares, then: ops, otherwise };
         }
         let width = self.limits.width(compares.len().max(otherwise.len()));
@@ -351,20 +349,10 @@ fn slot_bytes(slot: &Slot) -> usize {
         | Slot::Batch(_)
         | Slot::Ended(_)
         | Slot::Spent(_)
+        | Slot::Last
         | Slot::Secret
         | Slot::Meta => OVERHEAD,
     }
-}
-
-/// How a batch is found in the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchNumber {
-    /// Whose batch.
-    pub shim: ShimId,
-    /// The shim's lease, which the number's key is on.
-    pub lease: LeaseId,
-    /// Which batch.
-    pub number: u64,
 }
 
 /// A batch under way.
@@ -385,6 +373,8 @@ pub struct Batch<W> {
     values: Vec<(Slot, Option<Bytes>)>,
     /// Its sessions may have more in the batches behind it.
     pub chained: bool,
+    /// What it rests on as a whole.
+    pub base: Base,
 }
 
 /// What became of a request.
@@ -434,62 +424,6 @@ impl<W> Batch<W> {
         };
         self.entries.iter().map(fate).collect()
     }
-}
-
-/// The keys of all batches under way: what a new batch must keep away from.
-#[derive(Debug, Default)]
-pub struct Claims {
-    written: FxHashMap<Slot, Token>,
-    guarded: FxHashMap<Slot, Vec<Token>>,
-}
-
-impl Claims {
-    /// A batch is sent.
-    pub fn add<W>(&mut self, token: Token, batch: &Batch<W>) {
-        for slot in batch.written().filter(|slot| is_claimed(slot)) {
-            self.written.insert(slot.clone(), token);
-        }
-        for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
-            self.guarded.entry(slot.clone()).or_default().push(token);
-        }
-    }
-
-    /// A batch is settled or given up.
-    pub fn remove<W>(&mut self, token: Token, batch: &Batch<W>) {
-        for slot in batch.written() {
-            if self.written.get(slot) == Some(&token) {
-                self.written.remove(slot);
-            }
-        }
-        for slot in batch.guarded().iter().filter(|slot| is_claimed(slot)) {
-            if let Some(tokens) = self.guarded.get_mut(slot) {
-                tokens.retain(|guarding| *guarding != token);
-                if tokens.is_empty() {
-                    self.guarded.remove(slot);
-                }
-            }
-        }
-    }
-
-    /// A batch under way that a plan may not run beside.
-    pub fn in_the_way(&self, plan: &Plan) -> Option<Token> {
-        if self.written.is_empty() && self.guarded.is_empty() {
-            return None;
-        }
-        let guards = plan.guards.iter().find_map(|guard| self.written.get(&guard.slot));
-        let by_guard = guards.copied();
-        by_guard.or_else(|| {
-            plan.writes.keys().find_map(|slot| {
-                let guarded = self.guarded.get(slot).and_then(|tokens| tokens.last());
-                self.written.get(slot).or(guarded).copied()
-            })
-        })
-    }
-}
-
-/// A session has one batch under way anyway, and `x` keys belong to one batch each.
-fn is_claimed(slot: &Slot) -> bool {
-    matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_) | Slot::Pzxid(_))
 }
 
 #[cfg(test)]

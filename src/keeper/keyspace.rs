@@ -14,8 +14,11 @@ use jute::Acl;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The layout of this file. A store with another one is refused.
-pub const LAYOUT: u32 = 1;
+/// The layout of this file. A store with another one is refused, or taken over.
+pub const LAYOUT: u32 = 2;
+
+/// The same without [`Slot::Last`]: it can be taken over once nobody writes in it any more.
+pub const LAYOUT_WITHOUT_LAST: u32 = 1;
 
 /// The key of the layout and the zxid offset.
 pub const META: &[u8] = b"meta";
@@ -43,6 +46,8 @@ pub enum Slot {
     Steps(ShimId, u64),
     /// `x<shim>`: the number of the shim's last batch.
     Batch(ShimId),
+    /// `l`: the last batch that wrote anything, and whose it was.
+    Last,
     /// `w<key>/<shim>`: an advisory claim on a key that the shim has lost too often.
     Claim(Box<Self>, ShimId),
     /// `e<shim>`: sessions that ended lately and never had a key.
@@ -78,6 +83,7 @@ impl Slot {
                 key.put_slice(format!("/{:016x}", shim.0).as_bytes());
                 key.freeze()
             }
+            Self::Last => Bytes::from_static(b"l"),
             Self::Ended(shim) => tagged(b'e', &format!("{:016x}", shim.0)),
             Self::Spent(session) => tagged(b'u', &format!("{:016x}", session.0)),
             Self::Secret => Bytes::from_static(b"k"),
@@ -110,6 +116,7 @@ impl Slot {
             b'e' => Self::Ended(ShimId(hex(rest)?)),
             b'u' => Self::Spent(SessionId(hex(rest)? as i64)),
             b'k' if rest.is_empty() => Self::Secret,
+            b'l' if rest.is_empty() => Self::Last,
             _ => return None,
         })
     }

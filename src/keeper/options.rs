@@ -20,6 +20,9 @@ pub struct Options {
     pub session_key_delay: Duration,
     /// So many waiting writes are worth a batch beside those under way.
     pub writes_worth_a_batch: usize,
+    /// So long after another shim has written each key is guarded again; before, what nobody has
+    /// written is guarded as a whole.
+    pub alone_after: Duration,
     /// TTL nodes are served (`extendedTypesEnabled`).
     pub ttl_nodes: bool,
     /// `user:base64(sha1(user:password))` of the super user (`superDigest`).
@@ -37,4 +40,8 @@ impl Options {
     /// [`Self::writes_worth_a_batch`], measured: a put in a small batch costs etcd several times
     /// what it costs in a large one.
     pub const WRITES_WORTH_A_BATCH: usize = 64;
+
+    /// [`Self::alone_after`]: a shim that writes ten times a second or more is not taken for an
+    /// idle one, and one that writes once a second makes few batches of others fail.
+    pub const ALONE_AFTER: Duration = Duration::from_millis(100);
 }

@@ -24,6 +24,8 @@ pub struct Overlay<'t> {
     tree: &'t Tree,
     /// What is under way already.
     ahead: Option<&'t Ahead>,
+    /// The batch proves all of what is below: nobody has written since.
+    proved: bool,
     nodes: Planned,
     written: FxHashMap<Slot, RequestIndex>,
     undo: Vec<Undo>,
@@ -50,10 +52,22 @@ impl<'t> Overlay<'t> {
         Self {
             tree,
             ahead,
+            proved: false,
             nodes: FxHashMap::default(),
             written: FxHashMap::default(),
             undo: Vec::new(),
         }
+    }
+
+    /// The batch proves that nobody has written since what is below was so. Leases that end
+    /// write nothing: what is on one has guards of its own.
+    pub fn prove(&mut self, proved: bool) {
+        self.proved = proved;
+    }
+
+    /// See [`Self::prove`].
+    pub fn is_proved(&self) -> bool {
+        self.proved
     }
 
     /// What is planned of znodes.

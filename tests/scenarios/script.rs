@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use zkshim::keeper::Options;
+use zkshim::keeper::keyspace::LAYOUT;
 use zkshim::keeper::request::{
     Connect, Connected, ConnectionId, Operation, Outgoing, Request, SessionId, Xid,
 };
@@ -141,6 +142,7 @@ impl Script {
                 assert_eq!(told, count, "there were fewer revisions to tell");
             }
             ["pass", shim] => self.world.force_commit(shim),
+            ["overtake", shim] => self.world.force_last_commit(shim),
             ["lose", shim, "answer"] => self.world.lose_commit(shim, Loss::Answer),
             ["lose", shim, "txn"] => self.world.lose_commit(shim, Loss::Txn),
             ["lose", shim, "lease"] => self.world.lose_grant(shim),
@@ -162,7 +164,7 @@ impl Script {
             ["answer", shim, which] => {
                 self.world.force_answer(shim, which.parse().expect("which answer"));
             }
-            ["raise", offset] => self.world.put_meta(1, offset.parse().expect("an offset")),
+            ["raise", offset] => self.world.put_meta(LAYOUT, offset.parse().expect("an offset")),
             ["layout", number] => self.world.put_meta(number.parse().expect("a layout"), 0),
             ["foreign"] => self.world.change_foreign_key(),
             ["backup"] => self.backup = Some(self.world.engine.clone()),
@@ -181,6 +183,9 @@ impl Script {
         options.sole = flags.contains(&"sole");
         if flags.contains(&"hasty") {
             options.writes_worth_a_batch = 1;
+        }
+        if flags.contains(&"alone") {
+            options.alone_after = Options::ALONE_AFTER;
         }
         if flags.contains(&"late-keys") {
             options.session_key_delay = Duration::from_secs(1);

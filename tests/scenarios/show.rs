@@ -6,7 +6,7 @@ use jute::{Acl, Stat};
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::keyspace::Slot;
 use zkshim::keeper::request::{Body, EventKind, MultiResult, SessionId};
-use zkshim::keeper::txn::{Change, Key, KeyValue, LeaseId, Op, RevisionChanges, Txn};
+use zkshim::keeper::txn::{Change, Compare, Key, KeyValue, LeaseId, Op, RevisionChanges, Txn};
 
 /// The names that a script gave.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Names {
         }
     }
 
-    /// A revision: what it put and deleted, the shim's own number left out.
+    /// A revision: what it put and deleted, the number of the batch left out.
     pub(crate) fn revision(&self, changes: &RevisionChanges) -> String {
         let shown: Vec<String> = changes
             .changes
@@ -107,7 +107,7 @@ impl Names {
                 Change::Put(KeyValue { key, lease, .. }) => {
                     let key = self.key(key);
                     let leased = if *lease == LeaseId::NONE { "" } else { "*" };
-                    (key != "x").then(|| format!("+{key}{leased}"))
+                    (!is_number(&key)).then(|| format!("+{key}{leased}"))
                 }
                 Change::Delete(key) => Some(format!("-{}", self.key(key))),
             })
@@ -119,9 +119,21 @@ impl Names {
     pub(crate) fn txn(&self, txn: &Txn) -> String {
         let nested = txn.then.iter().filter(|op| matches!(op, Op::Txn(_))).count();
         let shape = if nested > 0 { format!("nested in {nested}") } else { "flat".to_owned() };
+        let compared = |compare: &Compare| {
+            let (Compare::ModRevision(key, _)
+            | Compare::CreateRevision(key, _)
+            | Compare::Lease(key, _)
+            | Compare::Value(key, _)) = compare;
+            self.key(key)
+        };
+        let compares: Vec<String> = txn.compares.iter().map(compared).collect();
+        let shape = match compares.iter().any(|key| key == "l") {
+            true => format!("{shape} on {}", compares.join(" ")),
+            false => shape,
+        };
         let mut changes = Vec::new();
         self.ops(&txn.then, &mut changes);
-        format!("{shape}: {}", changes.join(" "))
+        format!("{shape}: {}", changes.join(" ")).trim_end().to_owned()
     }
 
     fn ops(&self, ops: &[Op], changes: &mut Vec<String>) {
@@ -129,13 +141,18 @@ impl Names {
             match op {
                 Op::Put { key, .. } => {
                     let key = self.key(key);
-                    changes.extend((key != "x").then(|| format!("+{key}")));
+                    changes.extend((!is_number(&key)).then(|| format!("+{key}")));
                 }
                 Op::Delete(key) => changes.push(format!("-{}", self.key(key))),
                 Op::Txn(nested) => self.ops(&nested.then, changes),
             }
         }
     }
+}
+
+/// Each batch that writes puts these two.
+fn is_number(key: &str) -> bool {
+    matches!(key, "x" | "l")
 }
 
 pub(crate) fn event(kind: EventKind) -> &'static str {

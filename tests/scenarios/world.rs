@@ -135,6 +135,7 @@ impl World {
             seed: [seed; 32],
             sole: false,
             writes_worth_a_batch: 64,
+            alone_after: Duration::MAX,
             ttl_nodes: true,
             super_digest: None,
             skip_acl: false,
@@ -388,13 +389,23 @@ impl World {
 
     /// The first txn that is held on a link.
     pub(crate) fn held_commit(&mut self, name: &str) -> Option<(Token, Txn)> {
-        let is_commit = |command: &StoreCommand| matches!(command, StoreCommand::Commit(..));
-        let shim = self.shim(name);
-        let at = shim.commands.iter().position(is_commit)?;
-        match shim.commands.remove(at) {
+        let at = self.shim(name).commands.iter().position(is_commit)?;
+        self.take_commit(name, at)
+    }
+
+    fn take_commit(&mut self, name: &str, at: usize) -> Option<(Token, Txn)> {
+        match self.shim(name).commands.remove(at) {
             Some(StoreCommand::Commit(token, txn)) => Some((token, txn)),
             _ => None,
         }
+    }
+
+    /// The last held txn overtakes those before it.
+    pub(crate) fn force_last_commit(&mut self, name: &str) {
+        let at = self.shim(name).commands.iter().rposition(is_commit).expect("a txn is held");
+        let (token, txn) = self.take_commit(name, at).expect("it is there");
+        self.run(name, StoreCommand::Commit(token, txn));
+        self.settle();
     }
 
     /// The first held txn goes through although txns are held.
@@ -457,4 +468,8 @@ impl World {
         self.settle();
         held
     }
+}
+
+fn is_commit(command: &StoreCommand) -> bool {
+    matches!(command, StoreCommand::Commit(..))
 }

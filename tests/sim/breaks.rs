@@ -36,6 +36,8 @@ pub(crate) enum Break {
     FenceIgnored,
     /// Writes take effect although what they rest on has changed.
     GuardsIgnored,
+    /// Writes take effect although another shim has written, where that is all they rest on.
+    OthersIgnored,
     /// Leases end early.
     LeasesCut,
     /// A session goes before its ephemerals.
@@ -58,7 +60,7 @@ pub(crate) enum Break {
 
 impl Break {
     /// All of them.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::EventsLost,
         Self::EventsTwice,
         Self::AnswersEarly,
@@ -72,6 +74,7 @@ impl Break {
         Self::RepliesSwapped,
         Self::FenceIgnored,
         Self::GuardsIgnored,
+        Self::OthersIgnored,
         Self::LeasesCut,
         Self::SessionFirst,
         Self::ZxidsFall,
@@ -150,7 +153,14 @@ impl Break {
                 | Compare::CreateRevision(key, _)
                 | Compare::Lease(key, _)
                 | Compare::Value(key, _)) = compare;
-                !matches!(Slot::parse(key), Some(Slot::Session(_)))
+                !matches!(Slot::parse(key), Some(Slot::Session(_) | Slot::Last))
+            }),
+            Self::OthersIgnored => strip(txn, |compare| {
+                let (Compare::ModRevision(key, _)
+                | Compare::CreateRevision(key, _)
+                | Compare::Lease(key, _)
+                | Compare::Value(key, _)) = compare;
+                !matches!(Slot::parse(key), Some(Slot::Last))
             }),
             Self::GuardsIgnored => strip(txn, |_| false),
             Self::SilenceKept => return !ends_a_session(txn),

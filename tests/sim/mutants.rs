@@ -80,6 +80,21 @@ fn writes_on_changed_ground_are_noticed() {
 }
 
 #[test]
+fn writes_beside_those_of_other_shims_are_noticed() {
+    check_noticed(
+        Break::OthersIgnored,
+        &[
+            "without a parent",
+            "was deleted above",
+            "counter went",
+            "version moved",
+            "written again",
+            "was wrong from",
+        ],
+    );
+}
+
+#[test]
 fn sessions_that_expire_early_are_noticed() {
     check_noticed(Break::LeasesCut, &["expired at"]);
 }

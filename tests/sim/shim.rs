@@ -105,6 +105,8 @@ impl World {
             seed,
             sole: self.plan.sole,
             writes_worth_a_batch: 1 + usize::from(seed[0] % 4),
+            alone_after: [Duration::ZERO, Options::ALONE_AFTER, Duration::MAX]
+                [usize::from(seed[1] % 3)],
             ttl_nodes: true,
             super_digest: None,
             skip_acl: false,

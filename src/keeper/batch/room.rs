@@ -1,6 +1,8 @@
 //! How much a txn may hold, as far as is known: less after a refusal, and by and by as much as
 //! before.
 
+use crate::keeper::batch::base::BOOKKEEPING_PUTS;
+
 /// How much one txn may hold. Source: etcd's `checkTxnRequest` counts, on each level, the
 /// longest of compares and both branches, and what is nested has what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +25,12 @@ impl Limits {
     const LEAST: Self = Self { operations_max: 16, bytes_max: 64 * 1024 };
 
     /// Writes that fit behind `compares` of the first level (or claims in its other branch), the
-    /// put of the batch's number not counted: side by side, or in unguarded nested txns.
+    /// puts of the batch's number not counted: side by side, or in unguarded nested txns.
     pub(super) fn writes_max(self, compares: usize) -> usize {
-        let flat = self.operations_max.saturating_sub(1);
+        let flat = self.operations_max.saturating_sub(BOOKKEEPING_PUTS);
         let width = self.width(compares);
-        let nested = width.saturating_sub(1) * self.operations_max.saturating_sub(width);
+        let nested =
+            width.saturating_sub(BOOKKEEPING_PUTS) * self.operations_max.saturating_sub(width);
         flat.max(nested)
     }
 

@@ -1,9 +1,11 @@
 //! Batches by themselves: groups, fates, limits, and what keeps two batches apart.
 
 use super::*;
+use crate::keeper::keyspace::ShimId;
 use crate::keeper::planner::{Test, Write};
 use crate::keeper::request::Body;
 use crate::keeper::txn::CommitError;
+use crate::keeper::txn::Token;
 use crate::keeper::zxid::{Revision, ZxidOffset};
 use crate::store::embedded::engine::Engine;
 use crate::store::embedded::limits::Limits as StoreLimits;
@@ -97,7 +99,7 @@ fn requests_that_rest_on_one_another_form_one_group() {
     builder.join(one, "of the same session", plan(&[node("/c")], &[node("/c")], &[]));
     builder.join(None, "rests on /a", plan(&[], &[node("/a/d")], &[node("/a")]));
     let (txn, _) = builder.finish(NUMBER);
-    let expect = ["[n/a c/ n/c n/a/d]", "[n/x/b]", "x0000000000000001"];
+    let expect = ["[n/a c/ n/c n/a/d]", "[n/x/b]", "l", "x0000000000000001"];
     assert_eq!(keys(&txn.then), expect);
     assert!(txn.compares.is_empty(), "a group's conflict must not take the others with it");
 }
@@ -109,7 +111,7 @@ fn groups_that_a_later_request_connects_become_one() {
     builder.join(None, "second", plan(&[node("/b")], &[node("/b")], &[]));
     builder.join(None, "both", plan(&[], &[node("/c")], &[node("/b"), node("/a")]));
     let (txn, batch) = builder.finish(NUMBER);
-    assert_eq!(keys(&txn.then), ["[n/a n/b n/c]", "x0000000000000001"]);
+    assert_eq!(keys(&txn.then), ["[n/a n/b n/c]", "l", "x0000000000000001"]);
     let lost = batch.fates(|_| false);
     assert_eq!(lost, [Fate::Conflict; 3]);
 }

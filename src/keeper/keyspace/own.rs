@@ -1,7 +1,7 @@
 //! Values of keys that no znode has: the layout, and what shims tell one another of sessions
 //! without a key.
 
-use crate::keeper::keyspace::{LAYOUT, RECORD};
+use crate::keeper::keyspace::{LAYOUT, RECORD, ShimId};
 use crate::keeper::request::SessionId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -18,6 +18,21 @@ pub fn encode_meta(offset: i64) -> Bytes {
 pub fn decode_meta(mut value: Bytes) -> Option<(u32, i64)> {
     (value.try_get_u8().ok()? == RECORD).then_some(())?;
     Some((value.try_get_u32().ok()?, value.try_get_i64().ok()?))
+}
+
+/// The value of `l`: a batch, by its shim and its number.
+pub fn encode_last(shim: ShimId, number: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(17);
+    out.put_u8(RECORD);
+    out.put_u64(shim.0);
+    out.put_u64(number);
+    out.freeze()
+}
+
+/// Read `l`.
+pub fn decode_last(mut value: Bytes) -> Option<(ShimId, u64)> {
+    (value.try_get_u8().ok()? == RECORD).then_some(())?;
+    Some((ShimId(value.try_get_u64().ok()?), value.try_get_u64().ok()?))
 }
 
 /// The value of `e<shim>`.
@@ -65,6 +80,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         assert_eq!(decode_meta(encode_meta(-2)), Some((LAYOUT, -2)));
+        assert_eq!(decode_last(encode_last(ShimId(3), 9)), Some((ShimId(3), 9)));
         let sessions = vec![SessionId(1), SessionId(i64::MAX)];
         assert_eq!(decode_ended(encode_ended(&sessions)), Some(sessions));
         assert_eq!(decode_ended(encode_ended(&[])), Some(Vec::new()));

@@ -6,7 +6,7 @@
 //! it fail for certain, and all their requests are planned again in their order.
 
 use crate::keeper::ahead::Ahead;
-use crate::keeper::batch::{Batch, Claims};
+use crate::keeper::batch::{Base, Batch, Claims};
 use crate::keeper::keyspace::ShimId;
 use crate::keeper::machine::serve::{Turn, turn};
 use crate::keeper::machine::{Carried, Keeper};
@@ -30,12 +30,21 @@ struct Flight {
     link: Option<(ShimId, u64)>,
     /// It holds only behind the batch before it.
     follows: bool,
+    /// It proves that nobody has written before it: what comes behind need only prove the rest.
+    whole: bool,
     /// Sessions that may have more in the batches behind it.
     stays: Vec<Stay>,
     /// When it was refused, by the store's revision.
     refused_at: Option<Revision>,
     /// It is known to have failed; `true`: for no reason of its own.
     failed: Option<bool>,
+}
+
+impl Flight {
+    fn new(token: Token, link: Option<(ShimId, u64)>, follows: bool) -> Self {
+        let stays = Vec::new();
+        Self { token, link, follows, whole: false, stays, refused_at: None, failed: None }
+    }
 }
 
 /// See the file's text.
@@ -81,6 +90,13 @@ impl Chain {
         self.flights.iter_mut().find(|flight| flight.token == token)
     }
 
+    /// The batch that writes which this one follows, if it is still under way.
+    fn before(&self, token: Token) -> Option<Token> {
+        let index = self.flights.iter().position(|flight| flight.token == token)?;
+        let earlier = self.flights.iter().take(index).rev();
+        earlier.filter(|flight| flight.link.is_some()).map(|flight| flight.token).next()
+    }
+
     /// The store has refused a batch at this revision.
     pub(super) fn refused(&mut self, token: Token, revision: Revision) {
         self.find(token).into_iter().for_each(|flight| flight.refused_at = Some(revision));
@@ -124,14 +140,52 @@ impl Keeper {
             })
     }
 
+    /// What the next flat batch rests on as a whole.
+    pub(super) fn base(&self, follows: bool) -> Base {
+        let last = if follows { self.chain.last_link() } else { None };
+        match last {
+            None if follows && self.is_alone() => Base::Unwritten(self.replica.last.revision),
+            None => Base::Nothing,
+            Some((shim, number)) if self.is_alone() => Base::Last(shim, number),
+            Some((shim, number)) => Base::Own(shim, number),
+        }
+    }
+
+    /// Nobody but the batches of the chain is known to write, and each of them proves it.
+    fn is_alone(&self) -> bool {
+        self.replica.has_meta
+            && self.now.monotonic >= self.alone_from
+            && self.batches.len() == self.chain.flights.len()
+            && self.chain.flights.iter().all(|flight| flight.whole || flight.link.is_none())
+    }
+
+    /// A batch was refused, and the tree has what there was then.
+    pub(super) fn refused(&mut self, token: Token) {
+        let Some(batch) = self.batches.get(&token) else { return };
+        if !batch.writes_anything
+            && let Some(before) = self.chain.before(token)
+        {
+            self.wait_behind(token, before);
+            return;
+        }
+        let overtaken = batch.base.is_overtaken(self.replica.last);
+        self.plan_again(token, overtaken);
+    }
+
+    /// A batch without writes came to the store before the one that it follows.
+    fn wait_behind(&mut self, token: Token, before: Token) {
+        let mut stays = self.take_apart(token, false);
+        stays.dedup();
+        for stay in stays {
+            let Some(local) = self.locals.find_stay(stay) else { continue };
+            local.blocked = self.ending.contains_key(&stay.session);
+            self.behind.entry(before).or_default().push(stay.session);
+        }
+        self.batch_out_of_the_way(token);
+    }
+
     /// A flat batch has left as a part of the chain.
-    pub(super) fn take_off(
-        &mut self,
-        token: Token,
-        batch: &mut Batch<Carried>,
-        follows: bool,
-        planned: Planned,
-    ) {
+    pub(super) fn take_off(&mut self, token: Token, batch: &mut Batch<Carried>, planned: Planned) {
         batch.chained = batch.writes_anything;
         self.chain.broken &= !self.chain.flights.is_empty();
         let writes = u32::try_from(batch.written().len()).unwrap_or(u32::MAX);
@@ -155,8 +209,12 @@ impl Keeper {
                 local.blocked = false;
             }
         }
-        let flight =
-            Flight { token, link, follows, stays: stays.clone(), refused_at: None, failed: None };
+        let follows = matches!(batch.base, Base::Own(..) | Base::Last(..));
+        let flight = Flight {
+            whole: batch.base.is_whole(),
+            stays: stays.clone(),
+            ..Flight::new(token, link, follows)
+        };
         self.chain.flights.push_back(flight);
         stays.into_iter().for_each(|stay| self.proceed(stay.session));
     }
@@ -164,9 +222,7 @@ impl Keeper {
     /// A batch of the shim's own has left behind the others, or before those that come.
     pub(super) fn take_off_internal(&mut self, token: Token, number: u64, follows: bool) {
         let link = Some((self.settings.shim, number));
-        let stays = Vec::new();
-        let flight = Flight { token, link, follows, stays, refused_at: None, failed: None };
-        self.chain.flights.push_back(flight);
+        self.chain.flights.push_back(Flight::new(token, link, follows));
     }
 
     /// A batch is not under way any more.

@@ -1,6 +1,8 @@
 //! Writes on their way out: what waits is planned and goes into the next batch.
 
-use crate::keeper::batch::{Batch, BatchNumber, Builder, Claims, Full, Room, Shape};
+use crate::keeper::batch::{
+    Base, Batch, BatchNumber, Builder, Claims, Full, Room, Shape, claimable,
+};
 use crate::keeper::keyspace::{SessionValue, ShimId, Slot};
 use crate::keeper::machine::chain::{Chain, is_write, stands_alone};
 use crate::keeper::machine::spent::first_key;
@@ -62,6 +64,8 @@ pub(super) struct Desk<'d, 't> {
     /// What is under way in the chain, and whether this batch is planned on it.
     chain: &'t Chain,
     follows: bool,
+    /// What the batch rests on as a whole.
+    base: Base,
     room: &'d Room,
     claims_seen: &'d FxHashMap<(Slot, ShimId), Duration>,
     now: Duration,
@@ -125,9 +129,9 @@ impl Keeper {
         }
         let shape = if self.nested_left > 0 { Shape::Nested } else { Shape::Flat };
         let follows = shape == Shape::Flat && self.may_follow();
-        let after = if follows { self.chain.last_link() } else { None };
+        let base = self.base(follows);
         let mut builder = Builder::new(shape, self.room.gathers());
-        builder.follow(after);
+        builder.rest_on(base);
         let mut never_fits = Vec::new();
         let mut again = Vec::new();
         let mut full = false;
@@ -135,6 +139,7 @@ impl Keeper {
         let claims = (&self.claims, &self.claims_seen);
         let chain = (&self.chain, follows);
         let mut desk = Desk::new(replica, settings, claims, chain, &self.room, self.now);
+        desk.rest_on(base);
         while let Some(session) = self.ready.pop_front() {
             let Some(stay) = self.locals.stay(session) else { continue };
             let Some(local) = self.locals.find_stay(stay) else { continue };
@@ -174,7 +179,7 @@ impl Keeper {
         }
         let Some((token, mut batch)) = self.send_built(builder, lease) else { return false };
         match planned {
-            Some(planned) => self.take_off(token, &mut batch, after.is_some(), planned),
+            Some(planned) => self.take_off(token, &mut batch, planned),
             None => self.claims.add(token, &batch),
         }
         self.batches.insert(token, batch);
@@ -211,7 +216,7 @@ impl Keeper {
         let follows = self.may_follow();
         let after = if follows { self.chain.last_link() } else { None };
         let mut builder = Builder::new(Shape::Nested, self.room.gathers());
-        builder.follow(after);
+        builder.rest_on(after.map_or(Base::Nothing, |(shim, number)| Base::Own(shim, number)));
         let mut revokes = Vec::new();
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);
@@ -270,11 +275,17 @@ impl<'d, 't> Desk<'d, 't> {
             replica,
             settings,
             claims,
+            base: Base::Nothing,
             room,
             claims_seen,
             now: now.monotonic,
             unix_ms: now.unix_ms,
         }
+    }
+
+    fn rest_on(&mut self, base: Base) {
+        self.base = base;
+        self.overlay.prove(base.is_whole());
     }
 }
 
@@ -377,14 +388,13 @@ impl Desk<'_, '_> {
             Err(Full) => {
                 // A large request goes flat, where more fits, or else alone, and claims nothing.
                 claims.clear();
-                let after = self.follows.then(|| self.chain.last_link()).flatten();
                 *builder = Builder::new(Shape::Flat, self.room.gathers());
-                builder.follow(after);
+                builder.rest_on(self.base);
                 if builder.check(Some(session), plan, claims).is_ok() {
                     return Ok(());
                 }
                 *builder = Builder::alone(self.room.most());
-                builder.follow(after);
+                builder.rest_on(self.base);
                 // It is judged by itself, and answered behind what is under way.
                 let too_much = || self.chain.last().map_or(Run::NeverFits, Run::Behind);
                 builder.check(Some(session), plan, claims).map_err(|Full| too_much())
@@ -436,17 +446,4 @@ impl Desk<'_, '_> {
             Work::Request(_, operation) => planner.plan(operation),
         })
     }
-}
-
-/// The keys of a plan that others may be after as well.
-fn claimable(plan: &Plan, shim: ShimId) -> Vec<Slot> {
-    /// More would cost more than the conflicts.
-    const CLAIMS_MAX: usize = 4;
-    // What is written without a guard cannot be lost: a new znode has a name of its own.
-    let contended = |slot: &&Slot| {
-        matches!(slot, Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_))
-            && plan.guards.iter().any(|guard| guard.slot == **slot)
-    };
-    let claim = |slot: &Slot| Slot::Claim(Box::new(slot.clone()), shim);
-    plan.writes.keys().filter(contended).map(claim).take(CLAIMS_MAX).collect()
 }

@@ -212,6 +212,9 @@ impl Keeper {
         if self.settings.offset != self.replica.offset {
             self.settings.offset = self.replica.offset;
         }
+        if applied.by_another {
+            self.alone_from = self.now.monotonic.saturating_add(self.options.alone_after);
+        }
         let zxid = self.zxid();
         self.fire(&applied.fired, zxid);
         for number in &applied.batches {
@@ -279,7 +282,7 @@ impl Keeper {
                         self.adopt_after_barrier(connection, connect);
                     }
                     Waiter::Proved(token) => self.batch_proved(token),
-                    Waiter::Again(token) => self.plan_again(token, false),
+                    Waiter::Again(token) => self.refused(token),
                     Waiter::Fence => self.fence_passed(),
                 }
             }

@@ -169,7 +169,8 @@ impl Desk<'_, '_> {
                 if self.replica.has_meta {
                     return None;
                 }
-                Some(Planner::new(&mut self.overlay, self.settings, writer, request).plan_meta())
+                let planner = Planner::new(&mut self.overlay, self.settings, writer, request);
+                Some(planner.plan_meta(self.replica.meta))
             }
             Internal::Secret(secret) => {
                 if self.replica.secret.is_some() {

@@ -177,6 +177,8 @@ pub struct Keeper {
     behind_probe: Vec<SessionId>,
     /// Batches are nested until so many have succeeded.
     nested_left: u32,
+    /// No other shim is reckoned with from then on: see [`Options::alone_after`].
+    alone_from: Duration,
     /// Batches with an unknown outcome, and until when the stream may decide.
     unknown: FxHashMap<Token, Duration>,
     /// Batches that may be lost are being fenced off.
@@ -258,6 +260,7 @@ impl Keeper {
             probe: Probe::NotYet,
             behind_probe: Vec::new(),
             nested_left: 0,
+            alone_from: now.monotonic.saturating_add(options.alone_after),
             unknown: FxHashMap::default(),
             fence: None,
             held: Vec::new(),

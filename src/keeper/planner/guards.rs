@@ -223,6 +223,30 @@ fn what_the_batch_itself_has_written_is_not_guarded() {
 }
 
 #[test]
+fn what_only_batches_change_is_not_guarded_where_the_batch_proves_it() {
+    let proved = |operation: &Operation| {
+        let tree = tree();
+        let mut overlay = Overlay::new(&tree);
+        overlay.prove(true);
+        guards(&plan_on(&mut overlay, operation, 0))
+    };
+    // The session is on a lease, and so is /e; nothing else is.
+    let persistent = [set("/p", 0), set("/p", 3), create("/p/new"), create("/p/c"), set("/x", 0)];
+    for operation in persistent.iter().chain(&[delete("/leaf", -1), delete("/p", -1)]) {
+        assert_eq!(proved(operation), "s1@9", "{operation:?}");
+    }
+    for operation in [set("/e", -1), set("/e", 7), delete("/e", 0), create("/e/new")] {
+        assert_eq!(proved(&operation), "s1@9 n/e@8", "{operation:?}");
+    }
+    let tree = tree();
+    let mut overlay = Overlay::new(&tree);
+    overlay.prove(true);
+    let writer = Writer { session: Some(FENCE), identities: &[], unix_ms: 1 };
+    let planner = Planner::new(&mut overlay, &SETTINGS, writer, RequestIndex(0));
+    assert_eq!(guards(&planner.plan_close()), "s1@9 n/e~7");
+}
+
+#[test]
 fn a_second_change_of_a_znode_waits_and_counters_merge() {
     let tree = tree();
     let mut overlay = Overlay::new(&tree);

@@ -249,12 +249,32 @@ impl<'p, 't> Planner<'p, 't> {
     fn guard(&mut self, slot: Slot, test: Test) {
         if self.overlay.writer(&slot).is_some() {
             self.plan.depends.push(slot);
-        } else if let Some(value) = self.overlay.value_ahead(&slot) {
-            self.follows = true;
-            self.guard_ahead(slot, test, value);
-        } else {
-            self.plan.guards.insert(Guard { slot, test });
+            return;
         }
+        let ahead = self.overlay.value_ahead(&slot);
+        self.follows |= ahead.is_some();
+        match ahead {
+            Some(value) => self.guard_ahead(slot, test, value),
+            None => self.rest_on(Guard { slot, test }),
+        }
+    }
+
+    fn rest_on(&mut self, guard: Guard) {
+        if !self.is_proved(&guard) {
+            self.plan.guards.insert(guard);
+        }
+    }
+
+    /// The batch proves it by itself, since only a batch changes it: see [`Overlay::prove`].
+    fn is_proved(&self, guard: &Guard) -> bool {
+        let (Slot::Node(path) | Slot::Creates(path) | Slot::Acl(path) | Slot::Pzxid(path)) =
+            &guard.slot
+        else {
+            return false;
+        };
+        let leased = || self.overlay.find(path).is_some_and(|record| record.keys().is_leased());
+        let absent = guard.test == Test::Unchanged(Revision::NEVER);
+        self.overlay.is_proved() && (absent || !leased())
     }
 
     /// A guard of a key that a batch under way writes: its revision is not known, so its value
@@ -284,9 +304,7 @@ impl<'p, 't> Planner<'p, 't> {
             _ => None,
         };
         match proved {
-            Some(test) => {
-                self.plan.guards.insert(Guard { slot, test });
-            }
+            Some(test) => self.rest_on(Guard { slot, test }),
             None => self.plan.behind = true,
         }
     }

@@ -68,10 +68,12 @@ impl Planner<'_, '_> {
         self.plan
     }
 
-    /// The layout and the zxid offset of a store that nobody has used yet.
-    pub fn plan_meta(mut self) -> Plan {
-        self.guard(Slot::Meta, Test::Unchanged(Revision::NEVER));
-        self.write(Slot::Meta, Some(own::encode_meta(0)), LeaseId::NONE);
+    /// The layout and the zxid offset of a store that nobody has used yet, or that has an older
+    /// layout since this revision.
+    pub fn plan_meta(mut self, since: Revision) -> Plan {
+        self.guard(Slot::Meta, Test::Unchanged(since));
+        let value = own::encode_meta(self.settings.offset.0);
+        self.write(Slot::Meta, Some(value), LeaseId::NONE);
         self.plan
     }
 

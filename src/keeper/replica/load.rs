@@ -1,9 +1,9 @@
 //! The whole content at once: at the start, and when the history that was needed is gone.
 
-use crate::keeper::keyspace::{self, NodeValue, Slot, StepKind, own};
+use crate::keeper::keyspace::{self, LAYOUT, LAYOUT_WITHOUT_LAST, NodeValue, Slot, StepKind, own};
 use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
-use crate::keeper::replica::{Applied, Fired, Replica};
+use crate::keeper::replica::{Applied, Fired, Last, Replica};
 use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path};
@@ -29,11 +29,12 @@ impl Replica {
             match Slot::parse(&entry.key) {
                 Some(Slot::Node(path)) => fresh.load_node(path, &entry),
                 Some(Slot::Meta) => {
-                    fresh.has_meta = true;
+                    fresh.meta = entry.mod_revision;
                     if let Some((layout, offset)) = own::decode_meta(entry.value) {
-                        if layout != keyspace::LAYOUT {
+                        if !matches!(layout, LAYOUT | LAYOUT_WITHOUT_LAST) {
                             return Err(UnknownLayout(layout));
                         }
+                        fresh.has_meta = layout == LAYOUT;
                         fresh.offset = ZxidOffset(offset);
                     }
                 }
@@ -127,6 +128,7 @@ impl Replica {
                 }
             }
             Slot::Claim(slot, shim) => self.put_claim(&slot, shim, entry.create_revision),
+            Slot::Last => self.last = Last::read(&entry),
             Slot::Spent(session) => {
                 self.spent.insert(session, entry.mod_revision);
             }

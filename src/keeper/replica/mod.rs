@@ -6,11 +6,11 @@
 mod load;
 mod revision;
 
-use crate::keeper::keyspace::{self, SessionValue, ShimId, Slot, StepKind};
+use crate::keeper::keyspace::{self, SessionValue, ShimId, Slot, StepKind, own};
 use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path, Tree};
-use crate::keeper::txn::{Change, LeaseId, RevisionChanges};
+use crate::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges};
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
 use jute::Acl;
 use rustc_hash::FxHashMap;
@@ -32,8 +32,12 @@ pub struct Replica {
     pub offset: ZxidOffset,
     /// Claims on keys that somebody has lost too often, with the revisions of their creation.
     pub claims: FxHashMap<Slot, BTreeMap<ShimId, Revision>>,
-    /// The store says which layout it has.
+    /// The store says that it has the present layout.
     pub has_meta: bool,
+    /// When it last said which layout it has.
+    pub meta: Revision,
+    /// The last batch that wrote anything, of whichever shim.
+    pub last: Last,
     /// What sessions' passwords are made from, if the store has it.
     pub secret: Option<Secret>,
     /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
@@ -45,6 +49,21 @@ pub struct Replica {
 
 /// Numbers that are remembered: a batch may be named by the one that it was sent under.
 const SHIM_NUMBERS_MAX: usize = 8;
+
+/// The last batch that wrote anything, as the key `l` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Last {
+    /// Whose, and which; none if there was none.
+    pub batch: Option<(ShimId, u64)>,
+    /// Its revision.
+    pub revision: Revision,
+}
+
+impl Last {
+    pub(super) fn read(entry: &KeyValue) -> Self {
+        Self { batch: own::decode_last(entry.value.clone()), revision: entry.mod_revision }
+    }
+}
 
 /// What etcd holds of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +105,8 @@ pub struct Applied {
     pub spent: Vec<SessionId>,
     /// The numbers of this shim's batches that this revision holds.
     pub batches: Vec<u64>,
+    /// Another shim has written something.
+    pub by_another: bool,
     /// Claims that came.
     pub claimed: Vec<(Slot, ShimId)>,
     /// Claims went.
@@ -111,6 +132,8 @@ impl Replica {
             offset: ZxidOffset::default(),
             claims: FxHashMap::default(),
             has_meta: false,
+            meta: Revision::NEVER,
+            last: Last::default(),
             secret: None,
             uncertain_until: Revision::NEVER,
             shims,

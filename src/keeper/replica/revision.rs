@@ -1,10 +1,10 @@
 //! One revision, applied whole.
 
 use crate::keeper::keyspace::{
-    self, Birth, NodeValue, SessionValue, ShimId, Slot, Step, StepKind, own,
+    self, Birth, LAYOUT, NodeValue, SessionValue, ShimId, Slot, Step, StepKind, own,
 };
 use crate::keeper::path;
-use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
+use crate::keeper::replica::{Applied, Fired, Last, Replica, SessionRecord};
 use crate::keeper::request::Data;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::record::Record;
@@ -113,6 +113,12 @@ impl Replica {
             (Slot::Batch(shim), Some(entry)) if self.is_own(shim) => {
                 pass.applied.batches.extend(keyspace::decode_number(entry.value));
             }
+            (Slot::Last, Some(entry)) => {
+                self.last = Last::read(&entry);
+                let by_own = self.last.batch.is_some_and(|(shim, _)| self.is_own(shim));
+                pass.applied.by_another |= !by_own;
+            }
+            (Slot::Last, None) => self.last = Last::default(),
             (slot @ Slot::Steps(..), Some(_)) => self.tell_steps(&slot, pass),
             (Slot::Claim(slot, shim), Some(entry)) => {
                 self.put_claim(&slot, shim, entry.create_revision);
@@ -122,8 +128,9 @@ impl Replica {
                 pass.applied.released |= self.drop_claim(&slot, shim);
             }
             (Slot::Meta, Some(entry)) => {
-                self.has_meta = true;
-                if let Some((_, offset)) = own::decode_meta(entry.value) {
+                self.meta = revision;
+                if let Some((layout, offset)) = own::decode_meta(entry.value) {
+                    self.has_meta = layout == LAYOUT;
                     self.offset = ZxidOffset(offset);
                 }
             }

@@ -75,6 +75,13 @@ pub struct Keys {
     pub lease: LeaseId,
 }
 
+impl Keys {
+    /// They may go without anybody writing: their lease may end.
+    pub fn is_leased(&self) -> bool {
+        self.lease != LeaseId::NONE
+    }
+}
+
 impl Record {
     /// A znode of which nothing is known but that it exists.
     pub fn blank(kind: Kind) -> Self {

@@ -120,7 +120,7 @@ fn sets(revision: i64, changes: usize) -> RevisionChanges {
         Change::Put(KeyValue { key, value, create_revision, mod_revision, lease: LeaseId::NONE })
     };
     let child = |number| put(Slot::Node(child(number).into()).key(), value.clone());
-    let mut all = vec![put(Slot::Batch(ShimId(1)).key(), keyspace::encode_number(7))];
+    let mut all = vec![put(Slot::Batch(ShimId(1)).key(), keyspace::own::encode_number(7))];
     if revision == 2 {
         all.push(put(Slot::Node(PARENT.into()).key(), value.clone()));
     }

@@ -251,20 +251,6 @@ pub fn decode_pzxid(mut value: Bytes) -> Option<Option<Revision>> {
     Some(value.try_get_i64().ok().map(Revision))
 }
 
-/// The value of an `x` key.
-pub fn encode_number(number: u64) -> Bytes {
-    let mut out = BytesMut::with_capacity(9);
-    out.put_u8(RECORD);
-    out.put_u64(number);
-    out.freeze()
-}
-
-/// Read an `x` key's value.
-pub fn decode_number(mut value: Bytes) -> Option<u64> {
-    (value.try_get_u8().ok()? == RECORD).then_some(())?;
-    value.try_get_u64().ok()
-}
-
 /// The value of an `a` key.
 pub fn encode_acl(aversion: i32, acl: &[Acl]) -> Bytes {
     let mut out = BytesMut::new();
@@ -471,7 +457,6 @@ mod tests {
         assert_eq!(decode_creates(encode_creates(i32::MAX)), Some(i32::MAX));
         assert_eq!(decode_pzxid(encode_pzxid(None)), Some(None));
         assert_eq!(decode_pzxid(encode_pzxid(Some(Revision(5)))), Some(Some(Revision(5))));
-        assert_eq!(decode_number(encode_number(9)), Some(9));
         let session = SessionValue {
             password: [7; 16],
             timeout: Duration::from_millis(4001),

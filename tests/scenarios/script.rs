@@ -171,8 +171,7 @@ impl Script {
             ["restore"] => self.world.engine = self.backup.take().expect("there is a backup"),
             ["revisions"] => self.revisions(),
             ["status", shim] => self.status(shim),
-            ["trace", "on"] => self.trace = true,
-            ["trace", "off"] => self.trace = false,
+            ["trace", state] => self.trace = state == "on",
             _ => panic!("no such command: {line}"),
         }
     }

@@ -1,6 +1,6 @@
 //! What a whole batch rests on, and how it is told apart from all others.
 
-use crate::keeper::keyspace::{self, ShimId, Slot, own};
+use crate::keeper::keyspace::{ShimId, Slot, own};
 use crate::keeper::replica::Last;
 use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::Revision;
@@ -37,7 +37,7 @@ impl Base {
         Some(match self {
             Self::Nothing => return None,
             Self::Own(shim, number) => {
-                Compare::Value(Slot::Batch(shim).key(), keyspace::encode_number(number))
+                Compare::Value(Slot::Batch(shim).key(), own::encode_number(number))
             }
             Self::Last(shim, number) => {
                 Compare::Value(Slot::Last.key(), own::encode_last(shim, number))
@@ -71,7 +71,7 @@ impl BatchNumber {
         };
         let number = Op::Put {
             key: Slot::Batch(self.shim).key(),
-            value: keyspace::encode_number(self.number),
+            value: own::encode_number(self.number),
             lease: self.lease,
         };
         [last, number]

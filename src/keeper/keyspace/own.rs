@@ -20,6 +20,20 @@ pub fn decode_meta(mut value: Bytes) -> Option<(u32, i64)> {
     Some((value.try_get_u32().ok()?, value.try_get_i64().ok()?))
 }
 
+/// The value of an `x` key.
+pub fn encode_number(number: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(9);
+    out.put_u8(RECORD);
+    out.put_u64(number);
+    out.freeze()
+}
+
+/// Read an `x` key's value.
+pub fn decode_number(mut value: Bytes) -> Option<u64> {
+    (value.try_get_u8().ok()? == RECORD).then_some(())?;
+    value.try_get_u64().ok()
+}
+
 /// The value of `l`: a batch, by its shim and its number.
 pub fn encode_last(shim: ShimId, number: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(17);
@@ -80,6 +94,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         assert_eq!(decode_meta(encode_meta(-2)), Some((LAYOUT, -2)));
+        assert_eq!(decode_number(encode_number(9)), Some(9));
         assert_eq!(decode_last(encode_last(ShimId(3), 9)), Some((ShimId(3), 9)));
         let sessions = vec![SessionId(1), SessionId(i64::MAX)];
         assert_eq!(decode_ended(encode_ended(&sessions)), Some(sessions));

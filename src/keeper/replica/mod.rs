@@ -6,7 +6,7 @@
 mod load;
 mod revision;
 
-use crate::keeper::keyspace::{self, SessionValue, ShimId, Slot, StepKind, own};
+use crate::keeper::keyspace::{SessionValue, ShimId, Slot, StepKind, own};
 use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path, Tree};
@@ -161,7 +161,7 @@ impl Replica {
             let Change::Put(entry) = change else { return None };
             let slot = entry.key.starts_with(b"x").then(|| Slot::parse(&entry.key)).flatten()?;
             let own = matches!(slot, Slot::Batch(shim) if self.is_own(shim));
-            own.then(|| keyspace::decode_number(entry.value.clone())).flatten()
+            own.then(|| own::decode_number(entry.value.clone())).flatten()
         })
     }
 

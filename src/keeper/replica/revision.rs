@@ -111,14 +111,13 @@ impl Replica {
                 self.spent.remove(&session);
             }
             (Slot::Batch(shim), Some(entry)) if self.is_own(shim) => {
-                pass.applied.batches.extend(keyspace::decode_number(entry.value));
+                pass.applied.batches.extend(own::decode_number(entry.value));
             }
-            (Slot::Last, Some(entry)) => {
-                self.last = Last::read(&entry);
-                let by_own = self.last.batch.is_some_and(|(shim, _)| self.is_own(shim));
-                pass.applied.by_another |= !by_own;
+            (Slot::Last, put) => {
+                self.last = put.as_ref().map(Last::read).unwrap_or_default();
+                let shim = self.last.batch.map(|(shim, _)| shim);
+                pass.applied.by_another |= shim.is_some_and(|shim| !self.is_own(shim));
             }
-            (Slot::Last, None) => self.last = Last::default(),
             (slot @ Slot::Steps(..), Some(_)) => self.tell_steps(&slot, pass),
             (Slot::Claim(slot, shim), Some(entry)) => {
                 self.put_claim(&slot, shim, entry.create_revision);
@@ -127,13 +126,7 @@ impl Replica {
             (Slot::Claim(slot, shim), None) => {
                 pass.applied.released |= self.drop_claim(&slot, shim);
             }
-            (Slot::Meta, Some(entry)) => {
-                self.meta = revision;
-                if let Some((layout, offset)) = own::decode_meta(entry.value) {
-                    self.has_meta = layout == LAYOUT;
-                    self.offset = ZxidOffset(offset);
-                }
-            }
+            (Slot::Meta, Some(entry)) => self.put_meta(entry),
             (Slot::Secret, Some(entry)) => {
                 self.secret = own::decode_secret(&entry.value).map(Secret);
             }
@@ -184,6 +177,14 @@ impl Replica {
                 }
                 (slot, _) => pass.lost.push(slot),
             }
+        }
+    }
+
+    fn put_meta(&mut self, entry: KeyValue) {
+        self.meta = entry.mod_revision;
+        if let Some((layout, offset)) = own::decode_meta(entry.value) {
+            self.has_meta = layout == LAYOUT;
+            self.offset = ZxidOffset(offset);
         }
     }
 

@@ -1,5 +1,7 @@
 //! What was typed, and what was checked: flags and environment become each room's options.
 
+mod memory;
+
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -147,6 +149,13 @@ pub struct ServeArgs {
     #[arg(long, env = "ZKSHIM_MAX_CLIENT_CONNECTIONS", value_name = "COUNT", default_value_t = 60)]
     pub max_client_connections: usize,
 
+    /// What clients may take of the memory beside the tree, all together, in MiB: a third each for
+    /// the watches and identities that they keep, the requests that are not answered, and the
+    /// answers that they have not read [default: a quarter of what the process may use, from 32 to
+    /// 4096].
+    #[arg(long, env = "ZKSHIM_CLIENT_MEMORY_MIB", value_name = "MIB")]
+    pub client_memory_mib: Option<u64>,
+
     /// Serve TTL nodes (extendedTypesEnabled): znodes that go when they have been left alone.
     #[arg(long, env = "ZKSHIM_TTL_NODES", value_parser = BoolishValueParser::new())]
     pub ttl_nodes: bool,
@@ -223,6 +232,7 @@ impl Config {
         let words = server::Options::words(&args.four_letter_words)
             .map_err(|error| ConfigError(format!("--four-letter-words: {error}")))?;
         let store = store_options(args)?;
+        let client_memory = client_memory(args.client_memory_mib)?;
         let (sole, data, data_dir) = match &store {
             store::StoreOptions::Embedded(options) => {
                 let dir = options.data_dir.clone();
@@ -250,6 +260,7 @@ impl Config {
                 super_digest: super_digest(args)?,
                 skip_acl: args.skip_acl,
                 enforce_quota: args.enforce_quota,
+                kept_bytes_max: client_memory / 3,
                 container_check_interval: Duration::from_millis(within(
                     "--container-check-interval-ms",
                     args.container_check_interval_ms,
@@ -289,6 +300,15 @@ impl Config {
 /// The others are for the store, and for the system's part of the clients' connections.
 fn half_of_the_processors() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2))
+}
+
+/// In bytes. A quarter leaves as much for the tree as for what the allocator and a start need.
+fn client_memory(mib: Option<u64>) -> Result<usize, ConfigError> {
+    let mib = match mib {
+        Some(mib) => within("--client-memory-mib", mib, 16, 1 << 20)?,
+        None => (memory::available().unwrap_or(1 << 30) / 4 / (1 << 20)).clamp(32, 4096),
+    };
+    Ok(usize::try_from(mib << 20).unwrap_or(usize::MAX))
 }
 
 fn within<T>(flag: &str, value: T, min: T, max: T) -> Result<T, ConfigError>

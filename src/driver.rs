@@ -234,7 +234,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         loop {
             let timeout = self.keeper.poll_timeout();
             alarm.set(timeout.map(|timeout| timeout.saturating_sub(now.monotonic)));
-            let idle = self.left_over.is_empty();
+            let idle = self.left_over.is_empty() && !self.keeper.is_untidy();
             // Both receives and the timer are safe to cancel. The store comes first: what it
             // tells is what others wait for.
             let input = tokio::select! {
@@ -258,6 +258,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
     fn handle_batch(&mut self, first: Input, now: Now) -> bool {
         let begun = Instant::now();
         self.hand_in_left_over(now, begun);
+        self.keeper.tidy_up();
         let mut going_on = self.handle(first, now, begun);
         for _ in 1..INPUTS_PER_BATCH_MAX {
             if !going_on || begun.elapsed() >= self.batch_time_max {

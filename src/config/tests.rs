@@ -108,3 +108,16 @@ fn the_version_is_in_the_form_that_tools_parse() {
     let (_, built) = rest.split_once(", built on ").expect("a date");
     assert_eq!((built.len(), built.ends_with(" UTC")), (20, true), "{version}");
 }
+
+#[test]
+fn the_memory_for_clients_is_shared_out_in_thirds() {
+    let config = config(&["--client-memory-mib=48"]).expect("it is right");
+    assert_eq!(config.keeper.kept_bytes_max, 16 << 20);
+    check_refused(&["--client-memory-mib=15"], "must be from 16");
+}
+
+#[test]
+fn without_a_word_clients_get_some_of_the_memory() {
+    let kept = config(&[]).expect("it is right").keeper.kept_bytes_max;
+    assert!(((32 << 20) / 3..=(4096 << 20) / 3).contains(&kept), "{kept}");
+}

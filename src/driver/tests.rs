@@ -27,6 +27,7 @@ pub(super) fn options() -> Options {
         super_digest: None,
         skip_acl: false,
         enforce_quota: false,
+        kept_bytes_max: 1 << 30,
         session_key_delay: Duration::from_secs(1),
         container_check_interval: Duration::from_secs(60),
     }

@@ -29,6 +29,8 @@ pub struct Options {
     pub super_digest: Option<String>,
     /// ACLs are stored and returned, but nothing is refused (`skipACL`).
     pub skip_acl: bool,
+    /// What the watches and identities of all connections may take of the memory, about.
+    pub kept_bytes_max: usize,
     /// Hard quotas are enforced (`enforceQuota`).
     pub enforce_quota: bool,
     /// How often containers and TTL nodes are looked through

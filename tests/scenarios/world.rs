@@ -140,6 +140,7 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
+            kept_bytes_max: 1 << 30,
             session_key_delay: Duration::ZERO,
             container_check_interval: Duration::from_secs(60),
         }

@@ -111,6 +111,7 @@ impl World {
             super_digest: None,
             skip_acl: false,
             enforce_quota: false,
+            kept_bytes_max: 1 << 30,
             session_key_delay: self.plan.session_key_delay,
             container_check_interval: self.plan.container_check,
         };

@@ -9,6 +9,7 @@ mod fence;
 mod follow;
 mod handshake;
 mod internal;
+mod kept;
 mod serve;
 mod settle;
 mod spent;
@@ -52,6 +53,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Connection {
     identities: Arc<[Identity]>,
+    /// About what they take.
+    identity_bytes: usize,
     session: Option<SessionId>,
     /// The session timeout, for the bound on silence.
     timeout: Duration,
@@ -155,6 +158,8 @@ pub struct Keeper {
     fired: Vec<ConnectionId>,
 
     connections: FxHashMap<ConnectionId, Connection>,
+    /// What the identities of all of them take.
+    identity_bytes: usize,
     locals: Locals,
     leases: Leases,
     grants: FxHashMap<Token, GrantFor>,
@@ -244,6 +249,7 @@ impl Keeper {
             watches: Watches::default(),
             fired: Vec::new(),
             connections: FxHashMap::default(),
+            identity_bytes: 0,
             locals: Locals::new(options.tick),
             leases: Leases::default(),
             grants: FxHashMap::default(),
@@ -292,6 +298,7 @@ impl Keeper {
     pub fn handle_opened(&mut self, connection: ConnectionId, peer: IpAddr) {
         let opened = Connection {
             identities: Arc::from([acl::ip_identity(peer)]),
+            identity_bytes: 0,
             session: None,
             timeout: self.options.session_timeout_max,
             closed: false,
@@ -303,8 +310,8 @@ impl Keeper {
     /// is carried out all the same; its session lives on until its deadline.
     pub fn handle_closed(&mut self, connection: ConnectionId, now: Now) {
         self.now = now;
+        self.keeps_nothing(connection);
         let Some(gone) = self.connections.remove(&connection) else { return };
-        self.watches.remove_connection(connection);
         if let Some(local) = gone.session.and_then(|session| self.locals.find(session))
             && local.connection == Some(connection)
         {
@@ -408,16 +415,20 @@ impl Keeper {
     }
 
     fn send(&mut self, connection: ConnectionId, outgoing: Outgoing) {
-        let open = self.connections.get(&connection).is_some_and(|connection| !connection.closed);
-        if open {
+        if self.is_open(connection) {
             self.outputs.push_back(Output::Send(connection, outgoing));
         }
+    }
+
+    fn is_open(&self, connection: ConnectionId) -> bool {
+        self.connections.get(&connection).is_some_and(|connection| !connection.closed)
     }
 
     fn close(&mut self, connection: ConnectionId) {
         if let Some(open) = self.connections.get_mut(&connection).filter(|open| !open.closed) {
             open.closed = true;
             self.outputs.push_back(Output::Close(connection));
+            self.keeps_nothing(connection);
         }
     }
 

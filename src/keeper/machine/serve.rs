@@ -301,8 +301,8 @@ impl Keeper {
 
     /// Outside the queue, with zxid 0, and no sign of life of the session. Source:
     /// `ZooKeeperServer.processPacket`.
-    fn authenticate(&mut self, connection: ConnectionId, xid: Xid, auth: &Auth) {
-        let Some(open) = self.connections.get_mut(&connection) else { return };
+    pub(super) fn authenticate(&mut self, connection: ConnectionId, xid: Xid, auth: &Auth) {
+        let Some(open) = self.connections.get(&connection) else { return };
         let mut identities = open.identities.to_vec();
         let result = acl::authenticate(
             auth.scheme.as_deref(),
@@ -311,7 +311,7 @@ impl Keeper {
             &mut identities,
         );
         if result.is_ok() {
-            open.identities = identities.into();
+            self.take_identities(connection, identities);
         }
         let failed = result.is_err();
         let outcome = result.map(|()| Body::Empty);

@@ -14,27 +14,15 @@ use crate::keeper::watches::{Table, WatchKind};
 use crate::keeper::zxid::Zxid;
 use jute::{Acl, Text};
 
-/// What one connection's watches may take of the memory; a path need not exist to be watched, so
-/// that only this stands between a client and all of it.
-const WATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// `AddWatchMode`.
 const MODE_PERSISTENT: i32 = 0;
 const MODE_PERSISTENT_RECURSIVE: i32 = 1;
 
 impl Keeper {
     pub(super) fn leave_watch(&mut self, connection: ConnectionId, table: Table, path: &str) {
-        if self.connections.contains_key(&connection) {
+        if self.is_open(connection) {
             self.watches.add(table, path, connection);
-            self.bound_watches(connection);
-        }
-    }
-
-    fn bound_watches(&mut self, connection: ConnectionId) {
-        let bytes = self.watches.bytes(connection);
-        if bytes > WATCH_BYTES_MAX {
-            tracing::warn!(bytes, "a client leaves more watches than are kept for one");
-            self.close(connection);
+            self.bound_kept();
         }
     }
 
@@ -46,14 +34,14 @@ impl Keeper {
         add: &AddWatch,
     ) -> Result<Body, ErrorCode> {
         let path = add.path.as_deref().unwrap_or_default();
-        let open = self.connections.contains_key(&connection);
+        let open = self.is_open(connection);
         match add.mode {
             MODE_PERSISTENT if open => self.watches.add_persistent(path, connection),
             MODE_PERSISTENT_RECURSIVE if open => self.watches.add_recursive(path, connection),
             MODE_PERSISTENT | MODE_PERSISTENT_RECURSIVE => {}
             _ => return Err(ErrorCode::MarshallingError),
         }
-        self.bound_watches(connection);
+        self.bound_kept();
         Ok(Body::Watched)
     }
 
@@ -115,14 +103,17 @@ impl Keeper {
                 self.leave_watch(connection, Table::Child, path);
             }
         }
-        if !self.connections.contains_key(&connection) {
-            return Ok(Body::Empty);
-        }
         for path in listed(set.persistent.as_ref())?.iter().flatten() {
-            self.watches.add_persistent(path, connection);
+            if self.is_open(connection) {
+                self.watches.add_persistent(path, connection);
+                self.bound_kept();
+            }
         }
         for path in listed(set.persistent_recursive.as_ref())?.iter().flatten() {
-            self.watches.add_recursive(path, connection);
+            if self.is_open(connection) {
+                self.watches.add_recursive(path, connection);
+                self.bound_kept();
+            }
         }
         Ok(Body::Empty)
     }

@@ -150,15 +150,33 @@ impl Watches {
         in_data || in_child
     }
 
-    /// Takes away all watches of a connection that is gone.
-    pub fn remove_connection(&mut self, connection: ConnectionId) {
-        self.data.remove_connection(connection);
-        self.child.remove_connection(connection);
+    /// The connection is gone, or as good as gone: no watch may be left for it any more. Those
+    /// that it has go with [`Self::remove_gone`]; until then it is told of changes, which nobody
+    /// hears, and they are counted.
+    pub fn connection_gone(&mut self, connection: ConnectionId) {
+        self.data.connection_gone(connection);
+        self.child.connection_gone(connection);
+    }
+
+    /// Takes away watches of connections that are gone, so many at most.
+    pub fn remove_gone(&mut self, most: usize) {
+        let left = self.data.remove_gone(most);
+        self.child.remove_gone(left);
+    }
+
+    /// Whether there are watches of connections that are gone.
+    pub fn has_gone(&self) -> bool {
+        self.data.has_gone() || self.child.has_gone()
     }
 
     /// About how much memory the watches of a connection take.
     pub fn bytes(&self, connection: ConnectionId) -> usize {
         self.data.bytes(connection) + self.child.bytes(connection)
+    }
+
+    /// About how much memory the watches of all connections take that are not gone.
+    pub fn total_bytes(&self) -> usize {
+        self.data.total_bytes() + self.child.total_bytes()
     }
 
     /// The number of watches as ZooKeeper counts them (`watch_count`): pairs of a path and a

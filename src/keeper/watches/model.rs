@@ -119,7 +119,8 @@ proptest! {
                     prop_assert_eq!(model.remove(connection, path, kind), was_there);
                 }
                 Step::RemoveConnection => {
-                    watches.remove_connection(connection);
+                    watches.connection_gone(connection);
+                    watches.remove_gone(usize::MAX);
                     model.registered.retain(|entry| entry.2 != connection);
                 }
             }

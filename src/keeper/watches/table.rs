@@ -1,12 +1,14 @@
 //! One table of watches: which connections are registered on which paths, and how.
 //!
 //! It knows nothing of events and kinds of changes. Everything costs as much as it touches: a
-//! fire its watchers, a closed connection its own watches.
+//! fire its watchers. A connection that is gone is forgotten at once, and its watches go by and
+//! by, since there may be a million.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::keeper::request::ConnectionId;
 
@@ -49,24 +51,36 @@ pub(super) struct WatchTable {
     by_path: FxHashMap<Arc<str>, BTreeMap<ConnectionId, Modes>>,
     /// The same pairs the other way round; never an empty set.
     by_connection: FxHashMap<ConnectionId, Watched>,
+    /// Connections that are gone, and those of their paths that are still in `by_path`.
+    gone: VecDeque<(ConnectionId, Paths)>,
     /// Pairs of a path and a connection.
     entries: usize,
+    /// What all of them take, but for those of connections that are gone.
+    bytes: usize,
     /// Pairs among them whose modes include [`Modes::RECURSIVE`].
     recursive: usize,
 }
 
+type Paths = IndexSet<Arc<str>, FxBuildHasher>;
+
 /// What one connection watches.
 #[derive(Debug, Default)]
 struct Watched {
-    paths: FxHashSet<Arc<str>>,
+    paths: Paths,
     /// The length of the paths, and what each costs beside it.
     bytes: usize,
 }
 
-/// What a watch takes beside its path: its places in both maps.
-const WATCH_BYTES: usize = 100;
+/// What a watch takes beside its path: its places in both maps, which are half empty at worst,
+/// and a node of the inner one.
+const WATCH_BYTES: usize = 250;
 
 impl WatchTable {
+    /// About how much memory all watches take.
+    pub(super) fn total_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// About how much memory the watches of a connection take.
     pub(super) fn bytes(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, |watched| watched.bytes)
@@ -83,6 +97,7 @@ impl WatchTable {
         if *present == Modes::NONE {
             let watched = self.by_connection.entry(connection).or_default();
             watched.bytes += key.len() + WATCH_BYTES;
+            self.bytes += key.len() + WATCH_BYTES;
             watched.paths.insert(key);
             self.entries += 1;
         }
@@ -105,23 +120,50 @@ impl WatchTable {
             if watchers.is_empty() {
                 self.by_path.remove(path);
             }
-            unlink(&mut self.by_connection, connection, path);
+            self.bytes -= unlink(&mut self.by_connection, connection, path);
             self.entries -= 1;
         }
         true
     }
 
-    pub(super) fn remove_connection(&mut self, connection: ConnectionId) {
-        let watched = self.by_connection.remove(&connection).unwrap_or_default();
-        for path in watched.paths {
-            let watchers = self.by_path.get_mut(&path).expect("both maps hold the same pairs");
-            let modes = watchers.remove(&connection).expect("both maps hold the same pairs");
-            if watchers.is_empty() {
-                self.by_path.remove(&path);
-            }
-            self.entries -= 1;
-            self.recursive -= usize::from(modes.intersects(Modes::RECURSIVE));
+    /// The connection is gone, or as good as gone: nothing may be registered for it any more.
+    /// What it watches goes with [`Self::remove_gone`].
+    pub(super) fn connection_gone(&mut self, connection: ConnectionId) {
+        if let Some(watched) = self.by_connection.remove(&connection) {
+            self.bytes -= watched.bytes;
+            self.gone.push_back((connection, watched.paths));
         }
+    }
+
+    /// Takes away watches of connections that are gone, so many at most. Returns how many more
+    /// it might have taken away.
+    pub(super) fn remove_gone(&mut self, most: usize) -> usize {
+        let mut left = most;
+        while let Some((connection, paths)) = self.gone.front_mut() {
+            let connection = *connection;
+            while left > 0 {
+                let Some(path) = paths.pop() else { break };
+                left -= 1;
+                // It may have fired meanwhile.
+                let Some(watchers) = self.by_path.get_mut(&path) else { continue };
+                let Some(modes) = watchers.remove(&connection) else { continue };
+                if watchers.is_empty() {
+                    self.by_path.remove(&path);
+                }
+                self.entries -= 1;
+                self.recursive -= usize::from(modes.intersects(Modes::RECURSIVE));
+            }
+            if !paths.is_empty() {
+                break;
+            }
+            self.gone.pop_front();
+        }
+        left
+    }
+
+    /// Whether there are watches of connections that are gone.
+    pub(super) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
     }
 
     pub(super) fn modes(&self, path: &str, connection: ConnectionId) -> Modes {
@@ -138,7 +180,7 @@ impl WatchTable {
             *modes = modes.without(Modes::STANDARD);
             let stays = *modes != Modes::NONE;
             if !stays {
-                unlink(&mut self.by_connection, *connection, path);
+                self.bytes -= unlink(&mut self.by_connection, *connection, path);
                 self.entries -= 1;
             }
             stays
@@ -177,17 +219,19 @@ impl WatchTable {
     }
 }
 
-/// Forgets that a connection watches a path. A free function, for `by_path` is borrowed where it
-/// is called.
+/// Forgets that a connection watches a path, unless it is gone. Returns what that took. A free
+/// function, for `by_path` is borrowed where it is called.
 fn unlink(
     by_connection: &mut FxHashMap<ConnectionId, Watched>,
     connection: ConnectionId,
     path: &str,
-) {
-    let watched = by_connection.get_mut(&connection).expect("both maps hold the same pairs");
-    watched.paths.remove(path);
-    watched.bytes -= path.len() + WATCH_BYTES;
+) -> usize {
+    let Some(watched) = by_connection.get_mut(&connection) else { return 0 };
+    let bytes = path.len() + WATCH_BYTES;
+    watched.paths.swap_remove(path);
+    watched.bytes -= bytes;
     if watched.paths.is_empty() {
         by_connection.remove(&connection);
     }
+    bytes
 }

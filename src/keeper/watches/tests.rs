@@ -324,7 +324,8 @@ fn a_closed_connection_takes_its_watches_along_and_no_others() {
         watches.add_recursive("/", A);
         watches.add(Table::Data, "/x", B);
     });
-    scene.watches.remove_connection(A);
+    scene.watches.connection_gone(A);
+    scene.watches.remove_gone(usize::MAX);
     assert_eq!(scene.watches.total(), 1);
     scene.set("/x").set("/y").create("/z");
     assert_eq!(scene.told, [(B, EventKind::NodeDataChanged, "/x".to_owned())]);
@@ -386,4 +387,50 @@ fn the_memory_of_a_connections_watches_is_counted_until_they_go() {
     assert_eq!(watches.bytes(connection), one);
     watches.fire(Table::Data, "/a", &mut Vec::new());
     assert_eq!(watches.bytes(connection), 0);
+}
+
+#[test]
+fn the_watches_of_a_connection_that_is_gone_go_by_and_by() {
+    let mut watches = Watches::default();
+    let path = |number: usize| format!("/{number}");
+    for number in 0..100 {
+        watches.add(Table::Data, &path(number), A);
+        watches.add_recursive(&path(number), A);
+        watches.add(Table::Child, &path(number), A);
+        watches.add(Table::Child, &path(number), B);
+    }
+    let of_b = watches.bytes(B);
+    assert_eq!(watches.total_bytes(), watches.bytes(A) + of_b);
+    watches.connection_gone(A);
+    assert_eq!((watches.bytes(A), watches.total_bytes()), (0, of_b), "it counts no more");
+    watches.remove_gone(30);
+    assert_eq!(watches.total(), 270);
+    let mut fired = Vec::new();
+    for number in 0..100 {
+        watches.fire_deleted(&path(number), &mut fired);
+        assert!(fired.contains(&B), "whoever is there hears of it");
+    }
+    while watches.has_gone() {
+        watches.remove_gone(30);
+    }
+    let left = (watches.total(), watches.data_paths(), watches.total_bytes());
+    assert_eq!(left, (0, 0, 0));
+    watches.fire(Table::Data, "/1/2", &mut fired);
+    assert_eq!(fired, [], "recursive ones as well");
+}
+
+#[test]
+fn a_part_of_what_is_gone_is_no_more_than_was_asked_for() {
+    let mut watches = Watches::default();
+    for connection in [A, B] {
+        for number in 0..10 {
+            watches.add_persistent(&format!("/{number}"), connection);
+        }
+        watches.connection_gone(connection);
+    }
+    for left in [33, 26, 19, 12, 5, 0] {
+        watches.remove_gone(7);
+        assert_eq!(watches.total(), left);
+    }
+    assert!(!watches.has_gone());
 }

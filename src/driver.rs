@@ -4,6 +4,7 @@
 //! It knows neither bytes nor sockets, nor what a request means.
 
 mod alarm;
+pub mod backlog;
 pub mod clock;
 pub mod outbox;
 pub mod running;
@@ -21,6 +22,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use crate::driver::alarm::Alarm;
+use crate::driver::backlog::Backlog;
 use crate::driver::clock::Clock;
 use crate::driver::outbox::Outbox;
 use crate::driver::running::Running;
@@ -381,6 +383,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
 
     /// Passes on what the batch brought: one wake-up for each connection.
     fn flush(&mut self) {
+        let mut over = None;
         for connection in self.touched.drain(..) {
             // A connection that closed in this batch has no route any more.
             let Some(route) = self.routes.get_mut(&connection) else { continue };
@@ -390,6 +393,30 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
             if route.closing {
                 route.outbox.close();
             }
+            if route.outbox.backlog().is_over() {
+                over = Some(route.outbox.backlog().clone());
+            }
+        }
+        over.into_iter().for_each(|backlog| self.cut_the_worst(&backlog));
+    }
+
+    /// More waits for clients than there may be: whoever answers for the most of it is cut.
+    fn cut_the_worst(&self, backlog: &Backlog) {
+        while backlog.is_over() {
+            let shares = self.routes.values().map(|route| (route.outbox.share(), &route.outbox));
+            let Some((bytes, worst)) = shares.max_by_key(|(share, _)| *share) else { return };
+            if bytes == 0 {
+                // What is left belongs to connections that are on their way out.
+                return;
+            }
+            let (all_bytes, bytes_max) = (backlog.bytes(), backlog.bytes_max());
+            tracing::warn!(
+                bytes,
+                all_bytes,
+                bytes_max,
+                "clients leave too much unread: cutting the one with the most"
+            );
+            worst.cut_off();
         }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::mpsc as sync_mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jute::Stat;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::keeper::request::{Operation, SessionId, Xid};
+use crate::keeper::request::{Body, Operation, Reply, SessionId, Xid};
 use crate::keeper::zxid::Zxid;
 
 type Commands = sync_mpsc::Receiver<StoreCommand>;
@@ -101,7 +102,7 @@ async fn requests_that_take_long_are_handed_in_by_and_by() {
 async fn a_connection_that_closed_gets_nothing_more() {
     let (handle, _events, _commands, _task) = driver();
     let connection = handle.connection();
-    let outbox = Outbox::new(1000);
+    let outbox = Outbox::new(1000, &Backlog::new(1000));
     let connect = Connect {
         last_zxid_seen: Zxid(0),
         timeout_ms: 1000,
@@ -114,4 +115,32 @@ async fn a_connection_that_closed_gets_nothing_more() {
     handle.send(Input::Closed(connection)).await.expect("it runs");
     handle.send(Input::Closed(connection)).await.expect("it runs");
     assert!(handle.status().await.is_ok(), "closing twice is survived");
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_the_bound_on_all_outboxes_whoever_has_most_waiting_is_cut() {
+    let (_events, store_events) = mpsc::channel(8);
+    let clock = Clock::Runtime(Instant::now());
+    let (mut driver, handle) =
+        Driver::new(options(), clock, ignore as fn(StoreCommand), store_events);
+    let backlog = Backlog::new(100_000);
+    let outboxes = [(); 3].map(|()| Outbox::new(1 << 20, &backlog));
+    let mut fill = |outbox: &Outbox, bytes: usize| {
+        let connection = handle.connection();
+        let data = Some(vec![0; bytes].into());
+        let outcome = Ok(Body::Data(data, Stat::default()));
+        let reply = Reply { xid: Xid(1), zxid: Zxid(1), outcome };
+        let pending = vec![Outgoing::Reply(reply)];
+        driver.routes.insert(connection, Route { outbox: outbox.clone(), pending, closing: false });
+        driver.touched.push(connection);
+        driver.flush();
+    };
+    let [first, second, third] = &outboxes;
+    fill(first, 30_000);
+    fill(second, 50_000);
+    assert!(!backlog.is_over());
+    fill(third, 30_000);
+    assert!(!backlog.is_over());
+    second.cut().await;
+    assert!(first.share() > 30_000 && third.share() > 30_000, "the others have what they had");
 }

@@ -73,10 +73,15 @@ where
         First::Word(word, argument) => {
             drop(frames);
             let said = async {
-                // One at a time if it may be long: it is in the memory until it was read.
-                let _turn = match word.is_costly() {
-                    true => Some(shared.costly_word.lock().await),
-                    false => None,
+                // A few at a time if it may be long: it is in the memory until it was read.
+                let turns = match word {
+                    word if word.is_costly() => Some(&shared.costly_words),
+                    word if word.is_long() => Some(&shared.long_words),
+                    _ => None,
+                };
+                let _turn = match turns {
+                    Some(turns) => turns.acquire().await.ok(),
+                    None => None,
                 };
                 let text = words::answer(word, argument, shared, id).await;
                 timeout(WORD_MAX, writer.write_all(text.as_bytes())).await
@@ -90,7 +95,8 @@ where
             }
         }
         First::Handshake(handshake, frame_bytes) => {
-            let outbox = Outbox::new(OUTBOX_FRAMES_MAX * shared.options.frame_bytes_max);
+            let bytes_max = OUTBOX_FRAMES_MAX * shared.options.frame_bytes_max;
+            let outbox = Outbox::new(bytes_max, &shared.backlog);
             let outstanding = Outstanding::new(&shared.outstanding);
             let client = Client { id, shared, figures: &figures, outbox, outstanding };
             let end = client.exchange(&mut frames, &mut writer, handshake, frame_bytes).await;
@@ -186,13 +192,19 @@ impl Client<'_> {
             if batch.alone {
                 self.outstanding.none().await;
             }
-            // A client that does not read its answers may not ask for more of them.
-            let backlog_max = self.shared.options.frame_bytes_max;
-            self.outstanding.room(|| self.outbox.bytes() < backlog_max).await;
+            self.outstanding.room(|| self.may_ask()).await;
             if !batch.more && !frames.fill().await {
                 return End::Gone;
             }
         }
+    }
+
+    /// A client that does not read its answers may not ask for more of them: the less, the more
+    /// waits for all.
+    fn may_ask(&self) -> bool {
+        let waiting = self.outbox.bytes();
+        waiting == 0
+            || (waiting < self.shared.options.frame_bytes_max && !self.shared.backlog.is_high())
     }
 
     /// Tells everyone who must know.

@@ -20,12 +20,13 @@ use std::sync::atomic::AtomicI64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::driver::Handle;
+use crate::driver::backlog::Backlog;
 use crate::server::figures::ServerFigures;
 use crate::server::outstanding::Total;
 use crate::server::registry::Registry;
@@ -33,6 +34,12 @@ use crate::wire::four_letter::{AllowList, TRACE_MASK_DEFAULT, UnknownWord};
 
 /// How long connections may take to finish what is under way when the server stops.
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Words that are answered at the same time, if there is one line for each watch in the answer.
+const COSTLY_WORDS_MAX: usize = 1;
+
+/// And if there is one for each connection.
+const LONG_WORDS_MAX: usize = 16;
 
 /// What the client port is told once.
 #[derive(Clone, Debug)]
@@ -43,6 +50,8 @@ pub struct Options {
     pub connections_max: usize,
     /// Connections from one address; 0 is no limit.
     pub connections_per_address_max: usize,
+    /// What may wait in all for clients that do not read it, in bytes, about.
+    pub unread_bytes_max: usize,
     /// The words that are answered.
     pub words: AllowList,
     /// What is shown by the words.
@@ -88,8 +97,11 @@ pub struct Shared {
     registry: Arc<Registry>,
     figures: ServerFigures,
     outstanding: Total,
-    /// Held while a four-letter word is answered whose answer may be long.
-    costly_word: Mutex<()>,
+    backlog: Backlog,
+    /// Held while a four-letter word is answered whose answer is long.
+    costly_words: Semaphore,
+    /// The same where it is as long as there are connections.
+    long_words: Semaphore,
     started: Instant,
     listen_port: u16,
     trace_mask: AtomicI64,
@@ -105,13 +117,15 @@ impl Shared {
     ) -> Arc<Self> {
         Arc::new(Self {
             registry: Arc::new(Registry::new(options.connections_per_address_max)),
+            backlog: Backlog::new(options.unread_bytes_max),
             options,
             driver,
             stopping,
             ending: CancellationToken::new(),
             figures: ServerFigures::default(),
             outstanding: Total::new(outstanding::TOTAL_REQUESTS_MAX, Notify::new()),
-            costly_word: Mutex::new(()),
+            costly_words: Semaphore::new(COSTLY_WORDS_MAX),
+            long_words: Semaphore::new(LONG_WORDS_MAX),
             started: Instant::now(),
             listen_port,
             trace_mask: AtomicI64::new(TRACE_MASK_DEFAULT),

@@ -20,6 +20,11 @@ impl Word {
     pub fn is_costly(self) -> bool {
         matches!(self, Self::Dump | Self::Wchc | Self::Wchp)
     }
+
+    /// Its answer may be as long as there are connections.
+    pub fn is_long(self) -> bool {
+        matches!(self, Self::Cons | Self::Stat)
+    }
 }
 
 /// What everything but `ruok`, `envi`, `gtmk`, `stmk`, `hash` and `isro` answers while the

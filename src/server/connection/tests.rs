@@ -53,6 +53,7 @@ impl Scene {
             frame_bytes_max: FRAME_BYTES_MAX,
             connections_max: 10,
             connections_per_address_max: 10,
+            unread_bytes_max: 1 << 30,
             words: AllowList::parse("ruok,isro,cons,stmk").expect("they are words"),
             shown: ShownOptions {
                 version: "3.9.5-x, built on y".to_owned(),

@@ -273,6 +273,7 @@ impl Config {
                 frame_bytes_max,
                 connections_max: within("--max-connections", args.max_connections, 1, 1 << 24)?,
                 connections_per_address_max: args.max_client_connections,
+                request_bytes_max: client_memory / 3,
                 unread_bytes_max: client_memory / 3,
                 words,
                 shown: server::ShownOptions {

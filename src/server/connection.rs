@@ -132,7 +132,8 @@ impl Client<'_> {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let asked = Asked { kind: RequestKind::Session, received: Instant::now(), frame_bytes };
+        let received = Instant::now();
+        let asked = Asked { kind: RequestKind::Session, received, frame_bytes, _held: None };
         let Handshake { connect, has_read_only_byte, .. } = *handshake;
         let connect = Input::Connect {
             connection: self.id,
@@ -193,6 +194,7 @@ impl Client<'_> {
                 self.outstanding.none().await;
             }
             self.outstanding.room(|| self.may_ask()).await;
+            frames.admit().await;
             if !batch.more && !frames.fill().await {
                 return End::Gone;
             }

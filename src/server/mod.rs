@@ -6,6 +6,7 @@
 pub mod listener;
 
 pub mod connection;
+mod intake;
 mod outstanding;
 
 pub mod words;
@@ -28,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use crate::driver::Handle;
 use crate::driver::backlog::Backlog;
 use crate::server::figures::ServerFigures;
+use crate::server::intake::Intake;
 use crate::server::outstanding::Total;
 use crate::server::registry::Registry;
 use crate::wire::four_letter::{AllowList, TRACE_MASK_DEFAULT, UnknownWord};
@@ -50,6 +52,8 @@ pub struct Options {
     pub connections_max: usize,
     /// Connections from one address; 0 is no limit.
     pub connections_per_address_max: usize,
+    /// What requests may take in all until they are answered, in bytes, about.
+    pub request_bytes_max: usize,
     /// What may wait in all for clients that do not read it, in bytes, about.
     pub unread_bytes_max: usize,
     /// The words that are answered.
@@ -97,6 +101,7 @@ pub struct Shared {
     registry: Arc<Registry>,
     figures: ServerFigures,
     outstanding: Total,
+    intake: Intake,
     backlog: Backlog,
     /// Held while a four-letter word is answered whose answer is long.
     costly_words: Semaphore,
@@ -117,6 +122,7 @@ impl Shared {
     ) -> Arc<Self> {
         Arc::new(Self {
             registry: Arc::new(Registry::new(options.connections_per_address_max)),
+            intake: Intake::new(options.request_bytes_max),
             backlog: Backlog::new(options.unread_bytes_max),
             options,
             driver,

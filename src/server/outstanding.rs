@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -49,6 +50,11 @@ impl Total {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// There are so many that each connection should have few.
+    pub(super) fn is_high(&self) -> bool {
+        self.requests() >= self.requests_max
+    }
+
     /// Whether a connection with so many waiting may have one more.
     fn has_room_beside(&self, waiting: usize) -> bool {
         let share = || self.requests_max / self.busy.load(Ordering::Relaxed).max(1);
@@ -75,11 +81,13 @@ impl Total {
 }
 
 /// What is remembered of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) kind: RequestKind,
     pub(super) received: Instant,
     pub(super) frame_bytes: usize,
+    /// The frame, if it is large: its memory counts at least until its answer.
+    pub(super) _held: Option<Bytes>,
 }
 
 /// The requests of one connection, in the order in which they came.
@@ -201,7 +209,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     fn asked(count: usize, frame_bytes: usize) -> impl ExactSizeIterator<Item = Asked> {
-        let asked = Asked { kind: RequestKind::Ping, received: Instant::now(), frame_bytes };
+        let received = Instant::now();
+        let asked = Asked { kind: RequestKind::Ping, received, frame_bytes, _held: None };
         std::iter::repeat_n(asked, count)
     }
 

@@ -5,6 +5,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod frame;
+pub mod weight;
 
 pub mod decode;
 pub mod encode;

@@ -16,10 +16,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::keeper::request::{Operation, Request};
 use crate::server::Shared;
 use crate::server::figures::{ConnectionFigures, RequestKind};
+use crate::server::intake::{Drawn, SMALL_BYTES_MAX, Taken};
 use crate::server::outstanding::Asked;
 use crate::wire::decode::{Handshake, decode_connect, decode_request};
 use crate::wire::four_letter::Word;
 use crate::wire::frame::{Splitter, first_word};
+use crate::wire::weight::weight;
 
 /// A connection that has no session by then is closed, rounded up to the next multiple: 10 to
 /// 20 s. In ZooKeeper each byte prolongs it
@@ -35,6 +37,9 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 /// Requests that are handed in together. More would let one client's answers pile up before
 /// anyone can see whether it reads them.
 const BATCH_MAX: usize = 128;
+
+/// The same when too many requests wait already.
+const BATCH_MAX_HIGH: usize = 8;
 
 /// What a connection begins with.
 #[derive(Debug)]
@@ -80,6 +85,12 @@ pub(super) struct FrameReader<'a, R> {
     splitter: Splitter,
     /// The last read filled the room that it had.
     was_full: bool,
+    /// For the large request that the buffer begins with.
+    memory: Option<Taken>,
+    /// The same, while it is not whole.
+    drawn: Option<Drawn<'a>>,
+    /// For a buffer that has grown.
+    wide: Option<Taken>,
     shared: &'a Shared,
     figures: &'a ConnectionFigures,
 }
@@ -91,7 +102,17 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
         figures: &'a ConnectionFigures,
     ) -> Self {
         let splitter = Splitter::new(shared.options.frame_bytes_max);
-        Self { reader, buffer: BytesMut::new(), splitter, was_full: false, shared, figures }
+        Self {
+            reader,
+            buffer: BytesMut::new(),
+            splitter,
+            was_full: false,
+            memory: None,
+            drawn: None,
+            wide: None,
+            shared,
+            figures,
+        }
     }
 
     /// Reads what a connection begins with. Safe to cancel.
@@ -102,7 +123,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
             if let Some(first) = self.first_in_buffer() {
                 return first;
             }
-            match timeout_at(end, self.fill()).await {
+            match timeout_at(end, self.fill_admitted()).await {
                 Ok(true) => {}
                 Ok(false) => return First::Nothing,
                 Err(_) => {
@@ -127,6 +148,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
             Ok(frame) => frame?,
             Err(error) => return Some(self.no_handshake(&error)),
         };
+        let frame = self.taken_out(frame);
         self.count(1, frame.len());
         Some(match decode_connect(&frame) {
             Ok(handshake) => First::Handshake(Box::new(handshake), frame.len()),
@@ -139,16 +161,33 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
         First::Nothing
     }
 
-    /// Takes the whole frames that were read, up to the limit.
+    /// As [`Self::admit`] and [`Self::fill`].
+    async fn fill_admitted(&mut self) -> bool {
+        self.admit().await;
+        self.fill().await
+    }
+
+    /// Takes the whole frames that were read, up to the limit, and as far as there is memory for
+    /// them.
     pub(super) fn batch(&mut self) -> Batch {
         let mut batch = Batch::default();
         let received = Instant::now();
         let mut bytes = 0;
-        while batch.requests.len() < BATCH_MAX {
+        let most = if self.shared.outstanding.is_high() { BATCH_MAX_HIGH } else { BATCH_MAX };
+        while batch.requests.len() < most {
+            if let Some(bytes) = self.wants() {
+                self.memory = self.shared.intake.try_take(bytes);
+                if self.memory.is_none() {
+                    batch.more = true;
+                    break;
+                }
+            }
             match self.splitter.next_frame(&mut self.buffer) {
                 Ok(Some(frame)) => {
+                    let is_large = self.memory.is_some();
+                    let frame = self.taken_out(frame);
                     bytes += frame.len();
-                    if let Err(error) = batch.push(&frame, received) {
+                    if let Err(error) = batch.push(&frame, is_large, received) {
                         batch.malformed = Some(error);
                         break;
                     }
@@ -163,24 +202,66 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
                 }
             }
         }
-        batch.more = batch.alone || batch.requests.len() == BATCH_MAX;
+        batch.more |= batch.alone || batch.requests.len() == most;
         if !batch.requests.is_empty() {
             self.count(batch.requests.len(), bytes);
         }
         batch
     }
 
-    /// Reads once. False: the client is gone. Safe to cancel: what was read is in the buffer.
+    /// What the large request needs that the buffer begins with, and has not got yet.
+    fn wants(&self) -> Option<usize> {
+        let fits = self.announced() <= self.shared.options.frame_bytes_max;
+        let bytes = weight(&self.buffer).filter(|bytes| *bytes > SMALL_BYTES_MAX && fits);
+        bytes.filter(|_| self.memory.is_none())
+    }
+
+    /// Waits for the memory that the next request needs. Safe to cancel.
+    pub(super) async fn admit(&mut self) {
+        if let Some(bytes) = self.wants() {
+            // In a box, since all connections would have room for it that send little.
+            self.memory = Some(Box::pin(self.shared.intake.take(bytes)).await);
+        }
+        if self.memory.is_some() && self.drawn.is_none() && self.missing() > 0 {
+            self.drawn = Some(self.shared.intake.begin(self.figures.peer()));
+        }
+    }
+
+    /// A frame that is whole has its memory with it.
+    fn taken_out(&mut self, frame: Bytes) -> Bytes {
+        self.drawn = None;
+        match self.memory.take() {
+            Some(memory) => memory.holding(frame),
+            None => frame,
+        }
+    }
+
+    /// Reads once. False: the client is gone, or is too slow. Safe to cancel: what was read is in
+    /// the buffer.
     ///
     /// A client that is waited for has no buffer: most are silent nearly always.
     pub(super) async fn fill(&mut self) -> bool {
+        let Some(drawn) = self.drawn.take() else { return self.read().await };
+        // In a box, as above.
+        Box::pin(async {
+            let going_on = tokio::select! {
+                going_on = self.read() => going_on,
+                () = drawn.cut() => false,
+            };
+            self.drawn = Some(drawn);
+            going_on
+        })
+        .await
+    }
+
+    async fn read(&mut self) -> bool {
         let read = poll_fn(|context| {
             let polled = match self.buffer.is_empty() && !self.was_full {
                 true => self.poll_first_bytes(context),
                 false => self.poll_more(context),
             };
             if polled.is_pending() && self.buffer.is_empty() {
-                (self.buffer, self.was_full) = (BytesMut::new(), false);
+                (self.buffer, self.was_full, self.wide) = (BytesMut::new(), false, None);
             }
             polled
         });
@@ -198,9 +279,13 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
     }
 
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let room = if self.was_full { READ_BYTES_MAX } else { READ_BYTES };
+        if self.was_full && self.wide.is_none() {
+            self.wide = self.shared.intake.try_take(READ_BYTES_MAX);
+        }
+        let room = if self.was_full && self.wide.is_some() { READ_BYTES_MAX } else { READ_BYTES };
         // As much as is announced, but never on trust: 64 KiB at a time.
-        self.buffer.reserve(self.missing().clamp(room, READ_BYTES_MAX));
+        let most = if self.memory.is_some() { READ_BYTES_MAX } else { room };
+        self.buffer.reserve(self.missing().clamp(room, most.max(room)));
         let count = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(context));
         self.was_full = self.buffer.len() == self.buffer.capacity();
         Poll::Ready(count)
@@ -208,11 +293,14 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
 
     /// What is missing of the frame that has begun.
     fn missing(&self) -> usize {
+        let whole = self.announced().saturating_add(size_of::<u32>());
+        whole.saturating_sub(self.buffer.remaining())
+    }
+
+    /// The length of the frame that the buffer begins with; 0 if there is none.
+    fn announced(&self) -> usize {
         let length = first_word(&self.buffer).map_or(0, u32::from_be_bytes);
-        usize::try_from(length)
-            .unwrap_or(usize::MAX)
-            .saturating_add(size_of::<u32>())
-            .saturating_sub(self.buffer.remaining())
+        usize::try_from(length).unwrap_or(usize::MAX)
     }
 
     fn count(&self, frames: usize, bytes: usize) {
@@ -233,11 +321,12 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
 }
 
 impl Batch {
-    fn push(&mut self, frame: &Bytes, received: Instant) -> Result<(), Malformed> {
+    fn push(&mut self, frame: &Bytes, is_large: bool, received: Instant) -> Result<(), Malformed> {
         let request = decode_request(frame).map_err(|error| Malformed(Box::new(error)))?;
         let kind = RequestKind::of(&request.operation);
         self.alone = is_costly(&request.operation);
-        self.asked.push(Asked { kind, received, frame_bytes: frame.len() });
+        let held = is_large.then(|| frame.clone());
+        self.asked.push(Asked { kind, received, frame_bytes: frame.len(), _held: held });
         self.requests.push(request);
         Ok(())
     }

@@ -3,12 +3,10 @@
 
 mod figures;
 mod limits;
+mod noted;
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::DuplexStream;
@@ -23,6 +21,7 @@ use crate::keeper::request::{
     Body, Connect, Connected, Names, Operation, Outgoing, Reply, Request, SessionId, Xid,
 };
 use crate::keeper::zxid::Zxid;
+use crate::server::connection::tests::noted::Noted;
 use crate::server::{Options, ShownOptions};
 use crate::wire::four_letter::AllowList;
 
@@ -48,11 +47,21 @@ impl Scene {
 
     /// Each write is noted in `writes`.
     fn with_writes_to(bytes: usize, writes: Arc<Mutex<Vec<usize>>>) -> Self {
+        Self::with_options(Self::options(), bytes, writes)
+    }
+
+    fn with_request_bytes(request_bytes_max: usize) -> Self {
+        let options = Options { request_bytes_max, ..Self::options() };
+        Self::with_options(options, 1 << 20, Arc::default())
+    }
+
+    fn options() -> Options {
         let second = Duration::from_secs(1);
-        let options = Options {
+        Options {
             frame_bytes_max: FRAME_BYTES_MAX,
             connections_max: 10,
             connections_per_address_max: 10,
+            request_bytes_max: 1 << 30,
             unread_bytes_max: 1 << 30,
             words: AllowList::parse("ruok,isro,cons,stmk").expect("they are words"),
             shown: ShownOptions {
@@ -63,20 +72,20 @@ impl Scene {
                 session_timeout_min: second,
                 session_timeout_max: second,
             },
-        };
+        }
+    }
+
+    fn with_options(options: Options, bytes: usize, writes: Arc<Mutex<Vec<usize>>>) -> Self {
         let (handle, core) = Handle::new(Clock::Runtime(Instant::now()));
         let stopping = CancellationToken::new();
         let shared = Shared::new(options, handle, 2181, stopping.clone());
-        let (client, server) = tokio::io::duplex(bytes);
-        let served = tokio::spawn({
-            let shared = Arc::clone(&shared);
-            async move {
-                let (reader, writer) = tokio::io::split(server);
-                let writer = Noted { writer, writes };
-                serve(reader, writer, SocketAddr::from(([127, 0, 0, 1], 7)), &shared).await;
-            }
-        });
+        let (client, served) = opened(&shared, bytes, writes);
         Self { client, core, shared, stopping, served }
+    }
+
+    /// Another connection to the same server.
+    fn another(&self) -> (DuplexStream, tokio::task::JoinHandle<()>) {
+        opened(&self.shared, 1 << 20, Arc::default())
     }
 
     async fn send(&mut self, bytes: &[u8]) {
@@ -136,32 +145,19 @@ impl Scene {
     }
 }
 
-/// A writer whose writes are noted.
-struct Noted<W> {
-    writer: W,
+fn opened(
+    shared: &Arc<Shared>,
+    bytes: usize,
     writes: Arc<Mutex<Vec<usize>>>,
-}
-
-impl<W: AsyncWrite + Unpin> AsyncWrite for Noted<W> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.writer).poll_write(context, bytes);
-        if let Poll::Ready(Ok(count)) = polled {
-            self.writes.lock().expect("nothing panics with it").push(count);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.writer).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.writer).poll_shutdown(context)
-    }
+) -> (DuplexStream, tokio::task::JoinHandle<()>) {
+    let (client, server) = tokio::io::duplex(bytes);
+    let shared = Arc::clone(shared);
+    let served = tokio::spawn(async move {
+        let (reader, writer) = tokio::io::split(server);
+        let writer = Noted { writer, writes };
+        serve(reader, writer, SocketAddr::from(([127, 0, 0, 1], 7)), &shared).await;
+    });
+    (client, served)
 }
 
 /// A handshake's frame: timeout 10 s, a new session.

@@ -12,6 +12,7 @@ use crate::keeper::request::SessionId;
 use crate::keeper::tree::Path;
 use crate::keeper::zxid::Revision;
 use rand_chacha::rand_core::RngCore;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The longest time that a shim lets pass before it writes down what all shims saw; drawn at
@@ -23,6 +24,34 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Things to do by itself that are remembered at most; what is more is found again later.
 const INTERNAL_MAX: usize = 100_000;
+
+/// What is to be done later, by when.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    due: BTreeMap<(Duration, u64), Internal>,
+    /// So that what is due at the same time is done in the order in which it came.
+    number: u64,
+}
+
+impl Later {
+    fn push(&mut self, due: Duration, internal: Internal) {
+        self.number += 1;
+        self.due.insert((due, self.number), internal);
+    }
+
+    fn pop_due(&mut self, now: Duration) -> Option<Internal> {
+        let first = self.due.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    fn next(&self) -> Option<Duration> {
+        self.due.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    fn len(&self) -> usize {
+        self.due.len()
+    }
+}
 
 impl Keeper {
     /// Deletions that touched no key of the parent.
@@ -48,18 +77,12 @@ impl Keeper {
         let within = if self.options.sole { 1 } else { WRITE_DOWN_WITHIN_MS };
         let delay = Duration::from_millis(self.random.next_u64() % within);
         let due = self.now.monotonic + delay;
-        self.internal_later.push((due, Internal::Pzxid(parent, revision)));
+        self.internal_later.push(due, Internal::Pzxid(parent, revision));
     }
 
     pub(super) fn internal_due(&mut self) {
-        let now = self.now.monotonic;
-        let later = std::mem::take(&mut self.internal_later);
-        for (due, internal) in later {
-            if due <= now {
-                self.internal.push_back(internal);
-            } else {
-                self.internal_later.push((due, internal));
-            }
+        while let Some(internal) = self.internal_later.pop_due(self.now.monotonic) {
+            self.internal.push_back(internal);
         }
     }
 
@@ -93,7 +116,7 @@ impl Keeper {
     }
 
     pub(super) fn next_internal(&self) -> Option<Duration> {
-        self.internal_later.iter().map(|(due, _)| *due).min()
+        self.internal_later.next()
     }
 
     /// Look through the containers and TTL nodes.
@@ -136,7 +159,7 @@ impl Keeper {
             Internal::Ended(_) => self.internal.push_back(internal),
             Internal::Spend(session) => self.ask_again(session),
             Internal::Pzxid(..) | Internal::Revoke(_) | Internal::Forget(_) => {
-                self.internal_later.push((self.now.monotonic + RETRY_AFTER, internal));
+                self.internal_later.push(self.now.monotonic + RETRY_AFTER, internal);
             }
         }
     }

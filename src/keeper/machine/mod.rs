@@ -24,6 +24,7 @@ use crate::keeper::batch::{Batch, Claims, Room};
 use crate::keeper::keyspace::{ShimId, Slot, StepKind};
 use crate::keeper::machine::chain::Chain;
 use crate::keeper::machine::fence::Fence;
+use crate::keeper::machine::internal::Later;
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
 use crate::keeper::planner::Settings;
@@ -202,7 +203,7 @@ pub struct Keeper {
 
     /// What the shim does by itself: now, and later.
     internal: VecDeque<Internal>,
-    internal_later: Vec<(Duration, Internal)>,
+    internal_later: Later,
     /// Sessions whose end is marked, and who waits for it.
     ending: FxHashMap<SessionId, Option<(ConnectionId, Xid)>>,
     revokes: FxHashMap<Token, SessionId>,
@@ -276,7 +277,7 @@ impl Keeper {
             confirmed_at: Duration::ZERO,
             progress_at: Duration::ZERO,
             internal: VecDeque::new(),
-            internal_later: Vec::new(),
+            internal_later: Later::default(),
             ending: FxHashMap::default(),
             revokes: FxHashMap::default(),
             refusals: FxHashMap::default(),

@@ -63,7 +63,8 @@ impl Replica {
         self.forget_lost(revision, &pass.lost);
         self.applied = revision;
         let mut applied = pass.applied;
-        applied.bereft.retain(|parent| !pass.written_down.contains(parent));
+        let mut told = pass.written_down;
+        applied.bereft.retain(|parent| told.insert(parent.clone()));
         applied
     }
 
@@ -77,7 +78,7 @@ impl Replica {
         if let Some(index) = pass.of_path_of(&slot) {
             if let Slot::Node(path) = &slot {
                 if put.is_none() {
-                    pass.applied.bereft.push(path::parent_or_root(path).into());
+                    pass.bereft(path::parent_or_root(path));
                 }
                 self.make_stepped(index, revision, pass);
             }
@@ -257,21 +258,25 @@ impl Replica {
     }
 
     fn delete_node(&mut self, path: &Path, revision: Revision, pass: &mut Pass) {
-        if self.tree.find(path).is_none() {
-            return;
-        }
+        // A session may end with a hundred thousand ephemerals: nothing is looked up in vain.
+        let Some(node) = self.tree.find(path) else { return };
         if path::is_reserved(path) {
             self.reset_node(path, pass);
             return;
         }
-        // There is something below only if somebody else has changed the store.
-        while let Some(child) = self.first_child(path) {
-            self.delete_node(&child, revision, pass);
+        let (acl, has_children) = (node.record.acl().cloned(), node.record.children() > 0);
+        if has_children {
+            // There is something below only if somebody else has changed the store.
+            while let Some(child) = self.first_child(path) {
+                self.delete_node(&child, revision, pass);
+            }
         }
-        let fired = self.fired(StepKind::Deleted, path.clone());
-        self.remove(path, revision);
+        let parent = path::parent_or_root(path);
+        let parent_acl = self.tree.find(parent).and_then(|node| node.record.acl().cloned());
+        let fired = Fired { kind: StepKind::Deleted, acl, parent_acl, path: path.clone() };
+        self.take_out(path, revision);
         pass.applied.fired.push(fired);
-        pass.applied.bereft.push(path::parent_or_root(path).into());
+        pass.bereft(parent);
     }
 
     /// Somebody else has deleted the key of a znode that is always there: it is as at the start.
@@ -303,6 +308,11 @@ impl Replica {
             tracing::error!(%child, "znode below one that is deleted");
             self.remove(&child, revision);
         }
+        self.take_out(path, revision);
+    }
+
+    /// Take a znode out that has no children.
+    fn take_out(&mut self, path: &str, revision: Revision) {
         if self.tree.remove(path).is_some() {
             let parent = path::parent_or_root(path);
             self.tree.update(parent, |parent| parent.raise_pzxid(revision));
@@ -396,6 +406,13 @@ impl Replica {
 }
 
 impl Pass {
+    /// A parent has lost a child. One that has lost thousands often stands here once already.
+    fn bereft(&mut self, parent: &str) {
+        if self.applied.bereft.last().is_none_or(|last| **last != *parent) {
+            self.applied.bereft.push(parent.into());
+        }
+    }
+
     /// The multi whose znode a key belongs to.
     fn of_path_of(&self, slot: &Slot) -> Option<usize> {
         let path = znode_of(slot).filter(|_| !self.of_path.is_empty())?;

@@ -100,6 +100,21 @@ fn a_load_gives_what_the_stream_gave() {
 }
 
 #[test]
+fn a_parent_that_loses_many_children_at_once_is_told_of_once() {
+    let mut feed = Feed::new();
+    let (lease, _) = feed.engine.grant(Duration::from_secs(9), Duration::ZERO).expect("short");
+    feed.commit(vec![node("/p", ""), node("/q", ""), creates("/", 2)]);
+    for path in ["/p/1", "/p/2", "/q/1", "/q/2", "/p/3"] {
+        let Op::Put { key, value, .. } = node(path, "e") else { panic!("it is a put") };
+        feed.commit(vec![Op::Put { key, value, lease }]);
+    }
+    assert!(feed.engine.revoke(lease));
+    let applied = feed.follow();
+    assert_eq!(applied[0].fired.len(), 5);
+    assert_eq!(applied[0].bereft, ["/p".into(), "/q".into()]);
+}
+
+#[test]
 fn a_revision_that_is_applied_changes_nothing() {
     let mut feed = Feed::new();
     feed.commit(vec![node("/a", ""), creates("/", 1)]);

@@ -259,12 +259,8 @@ impl Keeper {
                 {
                     return;
                 }
-                if let Some(local) = self.locals.remove(session) {
-                    self.outstanding -= local.queue.len();
-                    let parked = local.parked.into_iter().map(|(connection, _)| connection);
-                    let connections = local.connection.into_iter().chain(parked);
-                    connections.for_each(|connection| self.close(connection));
-                }
+                // It never had a key, so nobody waits to be attached to it.
+                self.drop_local(session);
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::driver::running::Running;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, Request};
 use crate::keeper::time::Now;
 use crate::keeper::txn::{StoreCommand, StoreEvent};
-use crate::keeper::{Keeper, Options, Output, SessionStatus, Status, WatchStatus};
+use crate::keeper::{Keeper, Options, Output, SessionStatus, Status, WatchStatus, WatchWalk};
 use crate::store::StoreOptions;
 
 /// How many inputs may wait for the driver; whoever has another one waits.
@@ -90,7 +90,7 @@ pub enum Query {
     /// [`Keeper::sessions`].
     Sessions(oneshot::Sender<Vec<SessionStatus>>),
     /// [`Keeper::watches`].
-    Watches(oneshot::Sender<WatchStatus>),
+    Watches(WatchWalk, oneshot::Sender<WatchStatus>),
 }
 
 /// The driver has ended.
@@ -162,15 +162,24 @@ impl Handle {
         self.query(Query::Sessions).await
     }
 
-    /// The watches.
+    /// The watches. Others have their turn in between.
     ///
     /// # Errors
     /// The driver has ended.
     pub async fn watches(&self) -> Result<WatchStatus, Stopped> {
-        self.query(Query::Watches).await
+        let mut all = WatchStatus { rest: Some(WatchWalk::default()), ..WatchStatus::default() };
+        while let Some(walk) = all.rest.take() {
+            let some = self.query(|answer| Query::Watches(walk, answer)).await?;
+            all.entries.extend(some.entries);
+            all.rest = some.rest;
+        }
+        Ok(all)
     }
 
-    async fn query<T>(&self, query: fn(oneshot::Sender<T>) -> Query) -> Result<T, Stopped> {
+    async fn query<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<T>) -> Query,
+    ) -> Result<T, Stopped> {
         let (answer, answered) = oneshot::channel();
         self.send(Input::Query(query(answer))).await?;
         answered.await.map_err(|_| Stopped)
@@ -359,7 +368,7 @@ impl<S: FnMut(StoreCommand)> Driver<S> {
         match query {
             Query::Status(answer) => drop(answer.send(self.keeper.status())),
             Query::Sessions(answer) => drop(answer.send(self.keeper.sessions())),
-            Query::Watches(answer) => drop(answer.send(self.keeper.watches())),
+            Query::Watches(walk, answer) => drop(answer.send(self.keeper.watches(walk))),
         }
     }
 

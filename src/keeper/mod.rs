@@ -35,4 +35,4 @@ pub mod machine;
 
 pub use machine::Keeper;
 pub use options::Options;
-pub use output::{Output, SessionStatus, Status, WatchStatus};
+pub use output::{Output, SessionStatus, Status, WatchStatus, WatchWalk};

@@ -63,4 +63,16 @@ pub struct WatchStatus {
     /// One entry for each watch, in no order: there may be so many that whoever wants one has to
     /// make it elsewhere.
     pub entries: Vec<(SessionId, Arc<str>)>,
+    /// Where it goes on; `None` if these were the last.
+    pub rest: Option<WatchWalk>,
+}
+
+/// How far somebody is who goes through the watches. What is there all the time is met, perhaps
+/// more than once; what comes or goes meanwhile may be missed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchWalk {
+    /// Those that are left, the present one last; `None` at the start.
+    pub(super) connections: Option<Vec<ConnectionId>>,
+    /// So many of the present one's are left at most; `None` if it has not begun.
+    pub(super) left: Option<usize>,
 }

@@ -3,13 +3,14 @@
 
 use crate::keeper::acl::Identity;
 use crate::keeper::machine::Keeper;
+use crate::keeper::output::{WatchStatus, WatchWalk};
 use crate::keeper::request::ConnectionId;
 use std::sync::Arc;
 
 /// What an identity takes beside the text of its id.
 const IDENTITY_BYTES: usize = 128;
 
-/// Watches that are taken away in one go: a fraction of a millisecond.
+/// Watches that are taken away in one go, or told: a fraction of a millisecond.
 const WATCHES_AT_ONCE: usize = 1000;
 
 impl Keeper {
@@ -63,6 +64,40 @@ impl Keeper {
         self.watches.remove_gone(WATCHES_AT_ONCE);
     }
 
+    /// Some of the data watches of this shim's connections, and where it goes on.
+    pub fn watches(&self, walk: WatchWalk) -> WatchStatus {
+        let WatchWalk { connections, mut left } = walk;
+        let mut connections = connections.unwrap_or_else(|| self.watches.data_watchers().collect());
+        let mut entries = Vec::new();
+        while let Some(connection) = connections.last() {
+            let open = self.connections.get(connection);
+            let session = open.and_then(|open| open.session);
+            let (Some(session), Some(paths)) = (session, self.watches.data_paths_of(*connection))
+            else {
+                connections.pop();
+                left = None;
+                continue;
+            };
+            // From the last to the first: the last takes the place of what goes meanwhile.
+            let end = left.unwrap_or(paths.len()).min(paths.len());
+            let begin = end.saturating_sub(WATCHES_AT_ONCE - entries.len());
+            let some = paths.get_range(begin..end).into_iter().flatten();
+            entries.extend(some.map(|path| (session, Arc::clone(path))));
+            if begin == 0 {
+                connections.pop();
+                left = None;
+            } else {
+                left = Some(begin);
+            }
+            if entries.len() >= WATCHES_AT_ONCE {
+                break;
+            }
+        }
+        let rest =
+            (!connections.is_empty()).then_some(WatchWalk { connections: Some(connections), left });
+        WatchStatus { entries, rest }
+    }
+
     /// Whether there is something left to do that can be done at any time, and does nothing that
     /// could be seen but through the figures: see [`Self::tidy_up`].
     pub fn is_untidy(&self) -> bool {
@@ -80,11 +115,12 @@ mod tests {
     use super::*;
     use crate::keeper::options::Options;
     use crate::keeper::output::Output;
-    use crate::keeper::request::{Auth, Xid};
+    use crate::keeper::request::{Auth, SessionId, Xid};
     use crate::keeper::time::Now;
     use crate::keeper::watches::Table;
     use bytes::Bytes;
     use jute::Text;
+    use rustc_hash::FxHashSet;
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
@@ -196,5 +232,39 @@ mod tests {
             left.push(keeper.watches.total());
         }
         assert_eq!(left, [4, 3, 2, 1, 0].map(|times| times * WATCHES_AT_ONCE));
+    }
+
+    #[test]
+    fn watches_are_told_by_and_by_and_none_that_stays_is_missed() {
+        let mut keeper = keeper(1 << 30);
+        let path = |number: usize| format!("/{number}");
+        for connection in [A, B] {
+            let open = keeper.connections.get_mut(&connection).expect("it is there");
+            open.session = i64::try_from(connection.0).ok().map(SessionId);
+            for number in 0..3 * WATCHES_AT_ONCE {
+                keeper.leave_watch(connection, Table::Data, &path(number));
+            }
+        }
+        let (mut told, mut walk, mut fired) = (Vec::new(), WatchWalk::default(), 0);
+        loop {
+            let status = keeper.watches(walk);
+            assert!(status.entries.len() <= WATCHES_AT_ONCE);
+            told.extend(status.entries);
+            let Some(rest) = status.rest else { break };
+            walk = rest;
+            // Some go, and some come.
+            for _ in 0..100 {
+                keeper.watches.fire(Table::Data, &path(fired), &mut Vec::new());
+                keeper.leave_watch(A, Table::Data, &format!("/new-{fired}"));
+                fired += 2;
+            }
+        }
+        let met: FxHashSet<(SessionId, Arc<str>)> = told.into_iter().collect();
+        for session in [SessionId(1), SessionId(2)] {
+            for number in (1..3 * WATCHES_AT_ONCE).step_by(2).chain(fired..3 * WATCHES_AT_ONCE) {
+                let entry = (session, Arc::from(path(number)));
+                assert!(met.contains(&entry), "{entry:?}");
+            }
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::keeper::machine::chain::Chain;
 use crate::keeper::machine::fence::Fence;
 use crate::keeper::machine::internal::Later;
 use crate::keeper::options::Options;
-use crate::keeper::output::{Output, SessionStatus, Status, WatchStatus};
+use crate::keeper::output::{Output, SessionStatus, Status};
 use crate::keeper::planner::Settings;
 use crate::keeper::replica::Replica;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, SessionId, Xid};
@@ -382,17 +382,6 @@ impl Keeper {
                 timeout: local.timeout,
                 ephemerals: Vec::new(),
             })
-    }
-
-    /// The data watches of this shim's connections.
-    pub fn watches(&self) -> WatchStatus {
-        let of = |connection: ConnectionId| {
-            self.connections.get(&connection).and_then(|connection| connection.session)
-        };
-        let watches = self.watches.data_watches();
-        let entries =
-            watches.filter_map(|(connection, path)| Some((of(connection)?, path.clone())));
-        WatchStatus { entries: entries.collect() }
     }
 
     fn is_serving(&self) -> bool {

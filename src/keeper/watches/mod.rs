@@ -10,11 +10,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use crate::keeper::path;
 use crate::keeper::request::ConnectionId;
 use crate::keeper::watches::table::{Modes, WatchTable};
+
+pub use crate::keeper::watches::table::Paths;
 
 /// All watches of this shim's connections (`DataTree`'s two `WatchManager`s).
 ///
@@ -201,9 +201,15 @@ impl Watches {
         self.data.connections()
     }
 
-    /// The data table's pairs of a connection and a path, in no order that means anything.
-    pub fn data_watches(&self) -> impl Iterator<Item = (ConnectionId, &Arc<str>)> {
-        self.data.iter()
+    /// The connections in the data table, in no order that means anything.
+    pub fn data_watchers(&self) -> impl Iterator<Item = ConnectionId> {
+        self.data.watchers()
+    }
+
+    /// The paths of a connection in the data table. What goes is replaced by the last, and what
+    /// comes is the last.
+    pub fn data_paths_of(&self, connection: ConnectionId) -> Option<&Paths> {
+        self.data.paths_of(connection)
     }
 
     /// Recursive watches are in the data table only, so only data events look at the ancestors,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::keeper::request::ConnectionId;
-use crate::keeper::watches::tests::KINDS;
+use crate::keeper::watches::tests::{KINDS, pairs};
 use crate::keeper::watches::{Table, WatchKind, Watches};
 
 /// The rules word for word over one flat set.
@@ -127,8 +127,7 @@ proptest! {
             let data = model.pairs(true);
             prop_assert_eq!(watches.total(), data.len() + model.pairs(false).len());
             prop_assert_eq!(watches.data_entries(), data.len());
-            let left = watches.data_watches().map(|(connection, path)| (connection, &**path));
-            prop_assert_eq!(left.collect::<BTreeSet<_>>(), data.clone());
+            prop_assert_eq!(pairs(&watches), data.clone());
             let paths: BTreeSet<_> = data.iter().map(|pair| pair.1).collect();
             prop_assert_eq!(watches.data_paths(), paths.len());
             let connections: BTreeSet<_> = data.iter().map(|pair| pair.0).collect();

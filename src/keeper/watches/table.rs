@@ -61,7 +61,8 @@ pub(super) struct WatchTable {
     recursive: usize,
 }
 
-type Paths = IndexSet<Arc<str>, FxBuildHasher>;
+/// What one connection watches.
+pub type Paths = IndexSet<Arc<str>, FxBuildHasher>;
 
 /// What one connection watches.
 #[derive(Debug, Default)]
@@ -213,9 +214,12 @@ impl WatchTable {
         self.by_connection.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Arc<str>)> {
-        let pairs = self.by_path.iter();
-        pairs.flat_map(|(path, watchers)| watchers.keys().map(move |id| (*id, path)))
+    pub(super) fn watchers(&self) -> impl Iterator<Item = ConnectionId> {
+        self.by_connection.keys().copied()
+    }
+
+    pub(super) fn paths_of(&self, connection: ConnectionId) -> Option<&Paths> {
+        self.by_connection.get(&connection).map(|watched| &watched.paths)
     }
 }
 

@@ -17,6 +17,15 @@ pub(super) const KINDS: [WatchKind; 5] = [
     WatchKind::Recursive,
 ];
 
+/// The data table's pairs.
+pub(super) fn pairs(watches: &Watches) -> BTreeSet<(ConnectionId, &str)> {
+    let of = |connection| {
+        let paths = watches.data_paths_of(connection).into_iter().flatten();
+        paths.map(move |path| (connection, &**path))
+    };
+    watches.data_watchers().flat_map(of).collect()
+}
+
 type Told = (ConnectionId, EventKind, String);
 
 /// Fires what a change of the tree fires, and keeps who is told what.
@@ -355,8 +364,7 @@ fn counts_are_those_of_the_four_letter_words() {
     assert_eq!(watches.data_entries(), 2);
     assert_eq!(watches.data_paths(), 2);
     assert_eq!(watches.data_connections(), 2);
-    let pairs: BTreeSet<_> = watches.data_watches().map(|(of, path)| (of, &**path)).collect();
-    assert_eq!(pairs, BTreeSet::from([(A, "/p"), (B, "/r")]));
+    assert_eq!(pairs(&watches), BTreeSet::from([(A, "/p"), (B, "/r")]));
 }
 
 #[test]

@@ -21,8 +21,18 @@ use compat_tests::servers::zkshim::ZkshimOptions;
 /// One at a time: each of them measures memory and takes what the machine has.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// How long a session may be silent: its client sends no pings while others are opened, and the
+/// machine may be busy.
+const PATIENT_MS: i32 = 240_000;
+
 fn embedded() -> ZkshimOptions {
-    ZkshimOptions::embedded().flag("--max-client-connections", "0")
+    patient(ZkshimOptions::embedded())
+}
+
+fn patient(options: ZkshimOptions) -> ZkshimOptions {
+    options
+        .flag("--max-client-connections", "0")
+        .flag("--max-session-timeout", &PATIENT_MS.to_string())
 }
 
 fn on_each_store(test: &str, work: impl Fn(&ZkshimOptions) -> Result<()>) -> Result<()> {
@@ -32,12 +42,12 @@ fn on_each_store(test: &str, work: impl Fn(&ZkshimOptions) -> Result<()>) -> Res
         return Ok(());
     }
     let etcd = Etcd::start()?;
-    let options = ZkshimOptions::etcd(&etcd, "/zkshim/").flag("--max-client-connections", "0");
-    work(&options).context("on etcd")
+    work(&patient(ZkshimOptions::etcd(&etcd, "/zkshim/"))).context("on etcd")
 }
 
 fn session(address: SocketAddr) -> Result<Client> {
-    Client::connect(address, &ConnectRequest::default(), 0, None)
+    let request = ConnectRequest { timeout_ms: PATIENT_MS, ..ConnectRequest::default() };
+    Client::connect(address, &request, 0, None)
 }
 
 fn create(path: &str, data: &[u8], flags: i32) -> Writer {
@@ -182,29 +192,32 @@ fn a_million_requests_at_once_wait_at_their_client() -> Result<()> {
 
 #[test]
 fn large_multis_of_many_clients_are_served_or_refused_whole() -> Result<()> {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let server = Watched::start(&embedded())?;
-    let bystander = Bystander::start(server.address())?;
-    let mut clients = (0..20).map(|_| session(server.address())).collect::<Result<Vec<_>>>()?;
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.create_flags(&format!("/m{number}"), 0)?.ok()?;
-        let creates: Vec<_> =
-            (0..1000).map(|n| Operation::create(&format!("/m{number}/{n}"), 0)).collect();
-        client.send(op::MULTI, request(&creates))?;
-        // As large as a request may be: what does not fit into a txn is refused with -5.
-        let sets: Vec<_> =
-            (0..9_000).map(|_| Operation::set(&format!("/m{number}"), &[b'x'; 60], -1)).collect();
-        client.send(op::MULTI, request(&sets))?;
-    }
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.reply()?.ok()?;
-        let second = client.reply()?.error;
-        ensure!([0, -5].contains(&second), "client {number}: {second}");
-        let names = client.get_children(&format!("/m{number}"), false)?.names()?;
-        ensure!(names.len() == 1000, "{} of a multi", names.len());
-    }
-    bystander.finish()?;
-    server.stayed_below(600)
+    on_each_store("large_multis_of_many_clients_are_served_or_refused_whole", |options| {
+        let server = Watched::start(options)?;
+        let bystander = Bystander::start(server.address())?;
+        let mut clients = (0..20).map(|_| session(server.address())).collect::<Result<Vec<_>>>()?;
+        for (number, client) in clients.iter_mut().enumerate() {
+            let parent = format!("/m{number}");
+            client.create_flags(&parent, 0)?.ok()?;
+            let creates: Vec<_> =
+                (0..1000).map(|n| Operation::create(&format!("{parent}/{n}"), 0)).collect();
+            client.send(op::MULTI, request(&creates))?;
+            // As large as a request may be: what does not fit into a txn is refused with -5.
+            let sets: Vec<_> =
+                (0..9_000).map(|_| Operation::set(&parent, &[b'x'; 60], -1)).collect();
+            client.send(op::MULTI, request(&sets))?;
+        }
+        // The last of them have been silent for as long as the others took.
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.reply().with_context(|| format!("creates of client {number}"))?.ok()?;
+            let second = client.reply().with_context(|| format!("sets of client {number}"))?.error;
+            ensure!([0, -5].contains(&second), "client {number}: {second}");
+            let names = client.get_children(&format!("/m{number}"), false)?.names()?;
+            ensure!(names.len() == 1000, "{} of a multi", names.len());
+        }
+        bystander.finish()?;
+        server.stayed_below(600)
+    })
 }
 
 #[test]
@@ -237,6 +250,87 @@ fn identities_are_bounded_for_each_client() -> Result<()> {
     }
     bystander.finish()?;
     server.stayed_below(100)
+}
+
+/// Little memory for clients: 16 MiB for each third.
+fn little() -> ZkshimOptions {
+    embedded().flag("--client-memory-mib", "48")
+}
+
+#[test]
+fn the_watches_of_all_clients_are_bounded_and_those_with_few_keep_theirs() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Watched::start(&little())?;
+    let bystander = Bystander::start(server.address())?;
+    let mut modest = session(server.address())?;
+    modest.create_flags("/modest", 0)?.ok()?;
+    modest.get_data("/modest", true)?.data_and_stat()?;
+    let mut greedy = (0..20).map(|_| session(server.address())).collect::<Result<Vec<_>>>()?;
+    for (number, client) in greedy.iter_mut().enumerate() {
+        // 7 MB each in the server, of znodes that do not exist.
+        let mut set = record().long(0).int(0).int(25_000);
+        for watch in 0..25_000 {
+            set = set.string(&format!("/{number}/{watch}-watched"));
+        }
+        client.send(op::SET_WATCHES, set.int(0))?;
+        // Closed, or answered and closed later: that is counted below.
+        let _ = client.reply();
+    }
+    let closed = greedy.iter_mut().filter_map(|client| client.exists("/", false).err()).count();
+    ensure!((15..20).contains(&closed), "{closed} of 20 were closed");
+    modest.set("/modest", b"more")?;
+    modest.expect_events(&[(3, "/modest")])?;
+    bystander.finish()?;
+    ensure!(server.log().contains("closing the one with the most"), "{}", server.log());
+    server.stayed_below(150)
+}
+
+#[test]
+fn what_all_clients_do_not_read_is_bounded() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Watched::start(&little())?;
+    let mut client = session(server.address())?;
+    client.call(op::CREATE, create("/small", &[b'x'; 3000], 0))?.ok()?;
+    let bystander = Bystander::start(server.address())?;
+    // An answer of 3 MB, of pieces that are copied.
+    let header = record().int(op::GET_DATA).flag(false).int(-1);
+    let one = header.string("/small").flag(false).bytes();
+    let end = record().int(-1).flag(true).int(-1).bytes();
+    let multi_read = record().raw(&one.repeat(1000)).raw(&end);
+    let asked = [
+        frame(&ConnectRequest::default().bytes()),
+        repeated(4, op::MULTI_READ, &multi_read),
+        repeated(500, op::GET_DATA, &record().string("/small").flag(false)),
+    ];
+    let mut flood = Flood::open(&server, 100, &asked.concat())?;
+    let closed = flood.closed_some(Duration::from_secs(5))?;
+    bystander.finish()?;
+    ensure!(server.log().contains("cutting the one with the most"), "{}", server.log());
+    ensure!(closed > 20, "{closed} of 100 were cut");
+    client.exists("/", false)?.ok()?;
+    server.stayed_below(200)
+}
+
+#[test]
+fn large_requests_that_are_drawn_out_keep_nobody_from_sending_theirs() -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Watched::start(&little())?;
+    let bystander = Bystander::start(server.address())?;
+    let mut client = session(server.address())?;
+    client.call(op::CREATE, create("/large", b"", 0))?.ok()?;
+    let head = record().int(1).int(op::SET_DATA).bytes();
+    let partial = [&0xF_FFFF_i32.to_be_bytes()[..], &head, &vec![0; 0xF_F000]].concat();
+    let all = [&frame(&ConnectRequest::default().bytes())[..], &partial].concat();
+    let mut flood = Flood::open(&server, 60, &all)?;
+    let begun = Instant::now();
+    for round in 0..5 {
+        client.set("/large", &vec![b'a' + round; 900_000])?;
+    }
+    ensure!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
+    bystander.finish()?;
+    ensure!(flood.closed_some(Duration::from_secs(2))? > 20, "none gave way");
+    ensure!(server.log().contains("slow to send its own"), "{}", server.log());
+    server.stayed_below(150)
 }
 
 #[test]

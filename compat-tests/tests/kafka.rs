@@ -92,20 +92,8 @@ fn trouble(what: &str, brokers: &mut [Broker; 2], servers: &mut UnderTest) -> Re
     let (action, which) = what.split_once(' ').unwrap_or((what, "0"));
     let which: i64 = which.parse().context("read the number")?;
     match action {
-        "kill-server-of" => {
-            let index = servers.server_of(which)?;
-            servers.servers()[index].kill()?;
-            // One that is alone comes back at once.
-            if let [server] = servers.servers() { server.restart() } else { Ok(()) }
-        }
-        "start-server" => {
-            for server in servers.servers() {
-                if server.poll_exit()?.is_some() {
-                    server.restart()?;
-                }
-            }
-            Ok(())
-        }
+        "kill-server-of" => servers.kill_server_of(which),
+        "start-server" => servers.restart_killed(),
         _ => {
             let index = usize::try_from(which - 1).context("read the broker's number")?;
             let broker = brokers.get_mut(index).context("find the broker")?;

@@ -1,5 +1,5 @@
 //! Real components as clients, unmodified: HiveServer2, beeline, the Hive driver, Kyuubi's client
-//! stack, kazoo and Kafka's brokers, with the servers that they run against.
+//! stack, kazoo, Kafka's brokers and HBase, with the servers that they run against.
 //!
 //! Their jars and packages come from the public registries into a cache, once.
 
@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::clients::under_test::Against;
 use crate::servers::tool_output;
 
+pub mod hbase;
 pub mod hive;
 pub mod kafka;
 pub mod program;

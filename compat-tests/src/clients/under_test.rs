@@ -129,6 +129,29 @@ impl UnderTest {
         self.servers.iter().position(serves).with_context(|| format!("find {wanted} in cons"))
     }
 
+    /// Kills the server that serves a session. One that is alone is started again at once.
+    ///
+    /// # Errors
+    /// None of them serves it, or it does not serve again.
+    pub fn kill_server_of(&mut self, session: i64) -> Result<()> {
+        let index = self.server_of(session)?;
+        self.servers[index].kill()?;
+        if let [server] = self.servers() { server.restart() } else { Ok(()) }
+    }
+
+    /// Starts the servers again that were killed.
+    ///
+    /// # Errors
+    /// One of them does not serve again.
+    pub fn restart_killed(&mut self) -> Result<()> {
+        for server in &mut self.servers {
+            if server.poll_exit()?.is_some() {
+                server.restart()?;
+            }
+        }
+        Ok(())
+    }
+
     /// All servers, as clients are told of them.
     #[must_use]
     pub fn connect_string(&self) -> String {

@@ -11,6 +11,8 @@ mod leases;
 mod proxy;
 #[path = "store_suite/random.rs"]
 mod random;
+#[path = "store_suite/restored.rs"]
+mod restored;
 #[path = "store_suite/stream.rs"]
 mod stream;
 #[path = "store_suite/upkeep.rs"]

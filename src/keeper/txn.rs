@@ -159,6 +159,9 @@ pub struct Snapshot {
     pub deletions_since: Revision,
     /// The store's own identity (etcd's cluster id).
     pub cluster: u64,
+    /// What was told before is not, or not all, in the history of this: etcd was restored from a
+    /// backup, or replaced.
+    pub is_another_history: bool,
 }
 
 /// Something the core asks of the store. Each is answered by one [`StoreEvent`] with the same

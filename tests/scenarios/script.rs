@@ -157,7 +157,7 @@ impl Script {
                 let revision = self.world.engine.revision();
                 self.world.engine.compact(revision);
             }
-            ["load", shim] => self.world.load(shim),
+            ["load", shim, ref what @ ..] => self.load(shim, what),
             ["lose-lease", session] => self.lose_lease(session),
             ["lose-shim-lease"] => self.lose_shim_lease(),
             ["lose-idle-leases"] => self.lose_idle_leases(),
@@ -174,6 +174,11 @@ impl Script {
             ["trace", state] => self.trace = state == "on",
             _ => panic!("no such command: {line}"),
         }
+    }
+
+    fn load(&mut self, shim: &str, what: &[&str]) {
+        assert!(matches!(what, [] | ["another", "history"]), "no such load: {what:?}");
+        self.world.load_as(shim, !what.is_empty());
     }
 
     fn start(&mut self, shim: &str, flags: &[&str]) {

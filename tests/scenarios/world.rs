@@ -13,7 +13,8 @@ use zkshim::keeper::keyspace::META;
 use zkshim::keeper::request::{Connect, ConnectionId, Outgoing, Request};
 use zkshim::keeper::time::Now;
 use zkshim::keeper::txn::{
-    Change, CommitError, Key, LeaseId, Op, RevisionChanges, StoreCommand, StoreEvent, Token, Txn,
+    Change, CommitError, Key, LeaseId, Op, RevisionChanges, Snapshot, StoreCommand, StoreEvent,
+    Token, Txn,
 };
 use zkshim::keeper::zxid::Revision;
 use zkshim::keeper::{Keeper, Options, Output};
@@ -169,7 +170,12 @@ impl World {
 
     /// A shim is told the whole content, as after a start or a compaction.
     pub(crate) fn load(&mut self, name: &str) {
-        let snapshot = self.engine.snapshot();
+        self.load_as(name, false);
+    }
+
+    /// As [`Self::load`]; or of an etcd that was restored.
+    pub(crate) fn load_as(&mut self, name: &str, is_another_history: bool) {
+        let snapshot = Snapshot { is_another_history, ..self.engine.snapshot() };
         let now = self.now;
         let shim = self.shim(name);
         shim.told = snapshot.revision;

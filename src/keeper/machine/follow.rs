@@ -79,12 +79,12 @@ impl Keeper {
         let first = !self.loaded;
         let revision = snapshot.revision;
         self.have_ended(&snapshot.deletions);
-        let fell = revision < self.replica.applied;
-        if fell {
+        let is_another = snapshot.is_another_history || revision < self.replica.applied;
+        if is_another {
             tracing::error!(
                 %revision,
                 applied = %self.replica.applied,
-                "etcd is older than what was applied: was it restored from a backup?"
+                "etcd has not all that was applied: was it restored from a backup?"
             );
         }
         let applied = match self.replica.load(snapshot) {
@@ -115,8 +115,8 @@ impl Keeper {
             self.adopt_all();
         }
         self.spent_changed(&applied.spent);
-        if fell {
-            self.cut_all();
+        if is_another {
+            self.begin_anew();
         }
         self.write_down_learnt(applied.learnt);
         if !self.replica.has_meta {
@@ -127,11 +127,23 @@ impl Keeper {
         self.release();
     }
 
-    /// The history has gone back: nobody who has seen more may be shown less.
-    fn cut_all(&mut self) {
+    /// The history is another one: whoever has seen what is not in it must know that something
+    /// has happened, and nobody who has seen more may be shown less.
+    fn begin_anew(&mut self) {
         let mut all: Vec<ConnectionId> = self.connections.keys().copied().collect();
         all.sort_unstable();
         all.into_iter().for_each(|connection| self.close(connection));
+        // A lease that is free, or has a session without a key, may be another session's here.
+        self.leases.forget_idle();
+        let sessions = self.locals.iter().map(|(session, _)| session);
+        let mut gone: Vec<SessionId> =
+            sessions.filter(|session| !self.replica.sessions.contains_key(session)).collect();
+        gone.sort_unstable();
+        for session in gone {
+            if let Some(local) = self.drop_local(session) {
+                self.leases.forget(local.lease);
+            }
+        }
     }
 
     /// How many compares a txn may hold is known only by trying: a txn of compares alone is a

@@ -118,6 +118,13 @@ impl Leases {
         self.leases.remove(&lease);
     }
 
+    /// None of the empty ones is handed out or kept any more: something may be on them after all.
+    pub fn forget_idle(&mut self) {
+        for lease in std::mem::take(&mut self.idle).into_values().flatten() {
+            self.leases.remove(&lease);
+        }
+    }
+
     /// Whose lease it is.
     pub fn holder(&self, lease: LeaseId) -> Option<Holder> {
         self.leases.get(&lease).map(|lease| lease.holder)
@@ -223,6 +230,16 @@ mod tests {
         let mut leases = one_lease();
         leases.give_back(LeaseId(1), NOW);
         assert_eq!(leases.take(TTL, SessionId(2), INTERVAL, NOW + INTERVAL), None);
+    }
+
+    #[test]
+    fn an_idle_lease_that_is_forgotten_is_not_renewed() {
+        let mut leases = one_lease();
+        leases.add(LeaseId(2), Holder::Session(SessionId(2)), TTL, INTERVAL, NOW);
+        leases.give_back(LeaseId(1), NOW);
+        leases.forget_idle();
+        assert_eq!(leases.take(TTL, SessionId(3), INTERVAL, NOW), None);
+        assert_eq!(leases.due(NOW + INTERVAL, |_| true), [LeaseId(2)]);
     }
 
     #[test]

@@ -199,6 +199,7 @@ impl Engine {
             deletions,
             deletions_since: self.compacted,
             cluster: self.cluster,
+            is_another_history: false,
         }
     }
 

@@ -3,17 +3,19 @@
 //! ```text
 //! load ──Loaded──▶ follow ──broken──▶ follow again, after what was told
 //!   ▲                 │
-//!   └── compacted, another cluster, or a history that went back
+//!   └── compacted, another cluster, or not the history that was told
 //! ```
 
 use crate::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges, StoreEvent};
 use crate::keeper::zxid::Revision;
 use crate::store::etcd::connection::{Connection, describe};
 use crate::store::etcd::deletions;
+use crate::store::etcd::frontier::Frontier;
 use crate::store::etcd::link::Link;
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::Room;
 use crate::store::etcd::snapshot;
+use crate::store::etcd::witness::Witness;
 use bytes::Bytes;
 use etcd_client::proto::{PbEvent, PbWatchResponse};
 use etcd_client::{EventType, WatchOptions, WatchRequestSender, WatchResponseStream};
@@ -37,6 +39,13 @@ pub(super) struct Changes {
     fragments: Vec<PbEvent>,
     /// How many watches in a row were opened and have not told anything.
     fruitless: u32,
+    frontier: Frontier,
+    /// By what the history that was told is known again.
+    witness: Option<Witness>,
+    /// What the stream has to begin with, or it is another history.
+    expected: Option<Witness>,
+    /// What is loaded next is of another history than what was told.
+    is_elsewhere: bool,
 }
 
 /// **Invariant:** everything up to `revision` has been told, and nothing after it.
@@ -70,6 +79,7 @@ impl Changes {
         timeout: Duration,
         events: mpsc::Sender<StoreEvent>,
         asked: Arc<Notify>,
+        frontier: Frontier,
     ) -> Self {
         Self {
             link,
@@ -81,6 +91,10 @@ impl Changes {
             bytes_told: None,
             fragments: Vec::new(),
             fruitless: 0,
+            frontier,
+            witness: None,
+            expected: None,
+            is_elsewhere: false,
         }
     }
 
@@ -107,26 +121,24 @@ impl Changes {
 
     async fn follow(&mut self, connection: &Connection) -> Result<std::convert::Infallible, End> {
         self.fragments.clear();
+        self.expected = None;
         let position = connection.position(&self.prefix).await?;
         let told = match self.told {
             Some(told) if told.cluster == position.cluster => {
                 if position.revision < told.revision {
-                    tracing::error!(
-                        told = %told.revision,
-                        found = %position.revision,
-                        "etcd's history went back: it was restored from a backup"
-                    );
-                    return Err(End::Reload);
+                    return Err(self.another_history(told, position.revision));
                 }
+                self.expected = self.witness.clone();
                 told
             }
             Some(told) => return Err(self.another_cluster(told, position.cluster)),
             None => self.load(connection).await?,
         };
         self.tell_room(connection).await?;
-        let mut options = WatchOptions::new()
-            .with_range(self.prefix.range_end())
-            .with_start_revision(told.revision.0 + 1);
+        let next = Revision(told.revision.0 + 1);
+        let start = self.expected.as_ref().map_or(next, Witness::revision);
+        let mut options =
+            WatchOptions::new().with_range(self.prefix.range_end()).with_start_revision(start.0);
         if self.fruitless >= FRUITLESS_MAX {
             // There may be more to send at once than fits into one message of gRPC, 2 GiB. Only
             // then: etcd's `sendFragments` takes time that grows with the square of the events
@@ -157,7 +169,9 @@ impl Changes {
 
     async fn load(&mut self, connection: &Connection) -> Result<Told, End> {
         let begun = Instant::now();
-        let snapshot = snapshot::load(connection, &self.prefix, self.timeout).await?;
+        let mut snapshot = snapshot::load(connection, &self.prefix, self.timeout).await?;
+        snapshot.is_another_history = self.is_elsewhere;
+        let witness = Witness::among(&snapshot.entries);
         tracing::info!(
             revision = %snapshot.revision,
             keys = snapshot.entries.len(),
@@ -166,7 +180,8 @@ impl Changes {
         );
         let told = Told { cluster: snapshot.cluster, revision: snapshot.revision };
         self.tell(StoreEvent::Loaded(snapshot)).await?;
-        self.told = Some(told);
+        self.frontier.reached(told.revision);
+        (self.told, self.witness, self.is_elsewhere) = (Some(told), witness, false);
         self.tell_past_deletions(connection, told.revision);
         Ok(told)
     }
@@ -242,6 +257,11 @@ impl Changes {
             if message.compact_revision == 0 {
                 return Err(End::Broken(message.cancel_reason));
             }
+            if self.expected.is_some() && message.compact_revision <= told.revision.0 + 1 {
+                // All that is needed is there, and nothing is left to know the history by.
+                self.witness = None;
+                return Err(End::Broken("compacted up to what was told".to_owned()));
+            }
             tracing::warn!(
                 told = %told.revision,
                 compacted = message.compact_revision,
@@ -258,10 +278,18 @@ impl Changes {
         }
         let events = std::mem::take(&mut self.fragments);
         if events.is_empty() {
+            if self.expected.is_some() {
+                return Err(self.another_history(told, Revision(header.revision)));
+            }
             // The answer to a request for progress: nothing of ours is before this revision.
             return self.progress(Revision(header.revision)).await;
         }
         for (revision, changes) in revisions(&self.prefix, events) {
+            if let Some(witness) = self.expected.take()
+                && !witness.is_in(revision, &changes)
+            {
+                return Err(self.another_history(told, revision));
+            }
             if revision <= told.revision {
                 continue;
             }
@@ -269,8 +297,11 @@ impl Changes {
                 // Only the store's own key.
                 self.progress(revision).await?;
             } else {
+                let witness = Witness::of(&changes);
                 self.tell(StoreEvent::Changed(RevisionChanges { revision, changes })).await?;
+                self.frontier.reached(revision);
                 self.told = Some(Told { revision, ..told });
+                self.witness = witness.or_else(|| self.witness.take());
             }
         }
         Ok(())
@@ -280,15 +311,29 @@ impl Changes {
         let told = self.told.as_mut().expect("a stream is opened after a load");
         told.revision = told.revision.max(revision);
         let revision = told.revision;
-        self.tell(StoreEvent::Progress(revision)).await
+        self.tell(StoreEvent::Progress(revision)).await?;
+        self.frontier.reached(revision);
+        Ok(())
     }
 
-    fn another_cluster(&self, told: Told, found: u64) -> End {
+    /// Nothing that was told may be believed any more.
+    fn another_history(&mut self, told: Told, found: Revision) -> End {
+        tracing::error!(
+            told = %told.revision,
+            %found,
+            "etcd has not the history that it had: it was restored from a backup"
+        );
+        self.is_elsewhere = true;
+        End::Reload
+    }
+
+    fn another_cluster(&mut self, told: Told, found: u64) -> End {
         tracing::error!(
             known = format_args!("{:x}", told.cluster),
             found = format_args!("{found:x}"),
             "another etcd cluster answers now"
         );
+        self.is_elsewhere = true;
         End::Reload
     }
 

@@ -12,7 +12,9 @@ mod room;
 
 mod changes;
 mod deletions;
+mod frontier;
 mod snapshot;
+mod witness;
 
 mod commit;
 
@@ -28,6 +30,7 @@ use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::keeper::zxid::Revision;
 use crate::store::StoreError;
 use crate::store::etcd::changes::Changes;
+use crate::store::etcd::frontier::Frontier;
 use crate::store::etcd::leader::LeaderWatcher;
 use crate::store::etcd::leases::Leases;
 use crate::store::etcd::link::{Link, Supervisor};
@@ -57,6 +60,7 @@ struct Shared {
     prefix: Prefix,
     timeout: Duration,
     leases: Leases,
+    frontier: Frontier,
     /// Makes the stream say how far it is.
     asked: Arc<Notify>,
     events: mpsc::Sender<StoreEvent>,
@@ -80,11 +84,13 @@ impl Etcd {
         background.spawn(watcher.run());
         let asked = Arc::new(Notify::new());
         let (to_tell, progress) = (events.clone(), Arc::clone(&asked));
-        let changes = Changes::new(link.clone(), prefix.clone(), timeout, to_tell, progress);
+        let frontier = Frontier::default();
+        let (way, known) = (link.clone(), frontier.clone());
+        let changes = Changes::new(way, prefix.clone(), timeout, to_tell, progress, known);
         background.spawn(changes.run());
         background.spawn(Upkeep::new(link.clone(), prefix.clone()).run());
         let leases = Leases::start(link.clone(), leader, timeout, &events, &background);
-        let shared = Arc::new(Shared { link, prefix, timeout, leases, asked, events });
+        let shared = Arc::new(Shared { link, prefix, timeout, leases, frontier, asked, events });
         Ok(Self {
             shared,
             runtime: Handle::current(),
@@ -138,6 +144,7 @@ impl Shared {
     async fn barrier(&self) -> Result<Revision, String> {
         let waiting = tokio::time::timeout(self.timeout, self.link.connected()).await;
         let connection = waiting.map_err(|_| "not connected to etcd".to_owned())?;
+        let told = self.frontier.revision();
         let reading = connection.position(&self.prefix);
         tokio::pin!(reading);
         let answered = tokio::time::timeout(BARRIER_SLOW, &mut reading).await;
@@ -154,6 +161,10 @@ impl Shared {
             }
         };
         let position = position.inspect_err(|_| self.link.suspect(&connection))?;
+        if position.revision < told {
+            // The stream is going to find the same, and to tell what there is now.
+            return Err(format!("etcd is at {}, and was at {told}", position.revision));
+        }
         Ok(position.revision)
     }
 }

@@ -19,7 +19,14 @@ pub(super) async fn load(
     timeout: Duration,
 ) -> Result<Snapshot, String> {
     let (Position { cluster, revision }, entries) = pages(connection, prefix, timeout).await?;
-    Ok(Snapshot { revision, entries, deletions: Vec::new(), deletions_since: revision, cluster })
+    Ok(Snapshot {
+        revision,
+        entries,
+        deletions: Vec::new(),
+        deletions_since: revision,
+        cluster,
+        is_another_history: false,
+    })
 }
 
 async fn pages(

@@ -26,12 +26,23 @@ fn fragment(events: Vec<PbEvent>) -> PbWatchResponse {
 /// Feeds messages to a stream that was loaded at revision 5, and returns what it tells, and
 /// how it ended if it did.
 async fn check(messages: Vec<PbWatchResponse>) -> (Vec<String>, Option<End>) {
+    check_expecting(None, messages).await
+}
+
+/// As [`check`], after a break: the stream was told this.
+async fn check_expecting(
+    witness: Option<PbEvent>,
+    messages: Vec<PbWatchResponse>,
+) -> (Vec<String>, Option<End>) {
     let (events, mut told) = mpsc::channel(64);
     let prefix = Prefix::new("/zkshim/");
     let (_, link) = crate::store::etcd::link::Supervisor::new(Vec::new(), prefix.clone(), 0);
     let asked = Arc::new(Notify::new());
     let timeout = Duration::from_secs(1);
-    let mut changes = Changes::new(link, prefix, timeout, events, asked);
+    let mut changes =
+        Changes::new(link, prefix.clone(), timeout, events, asked, Frontier::default());
+    let before = witness.map(|event| revisions(&prefix, vec![event]));
+    changes.expected = before.and_then(|before| Witness::of(&before[0].1));
     changes.told = Some(Told { cluster: 7, revision: Revision(5) });
     let mut end = None;
     for message in messages {
@@ -124,4 +135,46 @@ async fn a_cancelled_watch_is_opened_again() {
     let (told, end) = check(vec![cancelled]).await;
     assert_eq!(told, Vec::<String>::new());
     assert_eq!(end, Some(End::Broken("etcdserver: no leader".into())));
+}
+
+#[tokio::test]
+async fn what_was_told_before_a_break_comes_first_and_is_not_told_again() {
+    let messages = vec![message(7, vec![put("x", 5), put("a", 5), put("b", 7)])];
+    let (told, end) = check_expecting(Some(put("a", 5)), messages).await;
+    assert_eq!(told, ["7: +b"]);
+    assert_eq!(end, None);
+}
+
+#[tokio::test]
+async fn a_history_without_what_was_told_is_another_one() {
+    for first in [
+        // Another key, another value, nothing in that revision, nothing at all.
+        vec![put("b", 5), put("a", 7)],
+        vec![written("a", 5, "other"), put("a", 7)],
+        vec![put("a", 7)],
+        Vec::new(),
+    ] {
+        let (told, end) = check_expecting(Some(put("a", 5)), vec![message(7, first)]).await;
+        assert_eq!(told, [""; 0]);
+        assert_eq!(end, Some(End::Reload));
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_is_compacted_up_to_what_was_told_is_gone_on_with() {
+    for (compact_revision, goes_on) in [(5, true), (6, true), (7, false)] {
+        let canceled =
+            PbWatchResponse { canceled: true, compact_revision, ..message(9, Vec::new()) };
+        let (_, end) = check_expecting(Some(put("a", 4)), vec![canceled]).await;
+        assert_eq!(matches!(end, Some(End::Broken(_))), goes_on, "{compact_revision}");
+        assert_eq!(end == Some(End::Reload), !goes_on, "{compact_revision}");
+    }
+}
+
+fn written(key: &str, revision: i64, value: &str) -> PbEvent {
+    let mut event = put(key, revision);
+    if let Some(kv) = &mut event.kv {
+        kv.value = value.as_bytes().to_vec();
+    }
+    event
 }

@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use compat_tests::faults::cluster::Settings;
+use compat_tests::faults::embedded::{full_disk, kills};
 use compat_tests::faults::holders::Client;
 use compat_tests::faults::kind::Kind;
 use compat_tests::faults::namespace;
@@ -48,11 +49,25 @@ struct Cli {
     /// be left behind is watched; --rounds, --kinds and --clients do not matter then.
     #[arg(long)]
     soak: bool,
+    /// Instead of all that, kill one server with the embedded store so many times under load; of
+    /// the other options only --seed matters then, and no namespaces are needed.
+    #[arg(long, value_name = "COUNT", conflicts_with = "soak")]
+    embedded_kills: Option<usize>,
+    /// Instead of all that, fill the disk under the embedded store; of disks of several sizes.
+    #[arg(long, conflicts_with_all = ["soak", "embedded_kills"])]
+    embedded_full_disk: bool,
 }
+
+/// Between these a disk is full at different moments: a journal grows, or the pages do.
+const DISKS_MIB: [u64; 5] = [20, 22, 24, 27, 31];
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = if namespace::is_inside() { inside(&cli) } else { outside(&cli) };
+    let done = match cli.embedded_kills {
+        Some(count) => embedded_kills(cli.seed, count),
+        None if namespace::is_inside() => inside(&cli),
+        None => outside(&cli),
+    };
     done.unwrap_or_else(|error| {
         eprintln!("zk-faults: {error:#}");
         ExitCode::from(2)
@@ -67,7 +82,14 @@ fn outside(cli: &Cli) -> Result<ExitCode> {
 }
 
 fn inside(cli: &Cli) -> Result<ExitCode> {
-    let kinds = if cli.kinds.is_empty() { Kind::all().to_vec() } else { cli.kinds.clone() };
+    if cli.embedded_full_disk {
+        return embedded_full_disk();
+    }
+    let mut kinds = if cli.kinds.is_empty() { Kind::all().to_vec() } else { cli.kinds.clone() };
+    if cli.kinds.is_empty() && !cli.clients.is_empty() {
+        // Locks that are held from the beginning may go with a restore.
+        kinds.retain(|kind| !kind.is_restore());
+    }
     let settings = Settings { seed: cli.seed, quota_bytes: cli.quota_bytes, ..Settings::default() };
     let time = Duration::from_secs(60 * cli.minutes);
     if cli.soak {
@@ -87,10 +109,37 @@ fn inside(cli: &Cli) -> Result<ExitCode> {
         report.answered,
         report.violations.len()
     );
-    for violation in &report.violations {
-        println!("VIOLATION: {violation}");
+    Ok(ended(&report.violations))
+}
+
+fn embedded_kills(seed: u64, count: usize) -> Result<ExitCode> {
+    let report = kills::run(seed, count)?;
+    for (moment, (kills, as_meant)) in &report.kills {
+        println!("{moment:?}: {kills} kills, {as_meant} of them at the moment meant");
     }
-    Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (kills, writes) = (count, report.writes);
+    println!("{kills} kills, {writes} writes, {} violations", report.violations.len());
+    Ok(ended(&report.violations))
+}
+
+fn embedded_full_disk() -> Result<ExitCode> {
+    let mut violations = Vec::new();
+    for mib in DISKS_MIB {
+        let report = full_disk::run(mib << 20)?;
+        println!(
+            "{mib} MiB: {} creates of 100 kB acknowledged, ended with {:?}, started on the full \
+             disk: {:?}\n    {}",
+            report.acknowledged, report.code, report.start_on_full, report.said
+        );
+        violations.extend(report.violations.into_iter().map(|text| format!("{mib} MiB: {text}")));
+    }
+    println!("{} disks, {} violations", DISKS_MIB.len(), violations.len());
+    Ok(ended(&violations))
+}
+
+fn ended(violations: &[String]) -> ExitCode {
+    violations.iter().for_each(|violation| println!("VIOLATION: {violation}"));
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn soak(report: soak::Report) -> Result<ExitCode> {

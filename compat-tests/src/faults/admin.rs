@@ -90,6 +90,14 @@ impl Admin {
         Ok(())
     }
 
+    /// How far etcd is.
+    ///
+    /// # Errors
+    /// No member leads.
+    pub fn revision(&self) -> Result<i64> {
+        Ok(self.status(self.leader()?)?.revision)
+    }
+
     /// Forgets all history before the present.
     ///
     /// # Errors
@@ -184,6 +192,21 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             Err(anyhow!("add a member: {last:?}"))
+        })
+    }
+
+    /// All that etcd has, as a file that members can begin with.
+    ///
+    /// # Errors
+    /// etcd does not give it.
+    pub fn snapshot(&self) -> Result<Vec<u8>> {
+        self.call(self.leader()?, CALL_TIMEOUT, async |mut etcd| {
+            let mut parts = etcd.snapshot().await?;
+            let mut all = Vec::new();
+            while let Some(part) = parts.message().await? {
+                all.extend_from_slice(part.blob());
+            }
+            Ok(all)
         })
     }
 

@@ -83,7 +83,7 @@ fn counts(told: &Told, ending: &Ending) -> Vec<String> {
             ending.count
         ));
     }
-    if let Some((version, client)) = told.counted.iter().next_back()
+    if let Some((version, (client, _))) = told.counted.iter().next_back()
         && *version > ending.count
     {
         found.push(format!("version {version} of client {client} is lost"));
@@ -94,7 +94,7 @@ fn counts(told: &Told, ending: &Ending) -> Vec<String> {
 fn numbers(told: &Told, ending: &Ending) -> Vec<String> {
     let mut found = Vec::new();
     let held: BTreeSet<_> = ending.numbered.iter().collect();
-    for (path, text) in &told.numbered {
+    for (path, (text, _)) in &told.numbered {
         if !held.contains(&(path.clone(), text.clone())) {
             found.push(format!("{path}, made as {text}, is lost"));
         }
@@ -104,7 +104,8 @@ fn numbers(told: &Told, ending: &Ending) -> Vec<String> {
         if !texts.insert(text) {
             found.push(format!("{text} was made twice, at last as {path}"));
         }
-        if told.numbered.get(path) != Some(text) && !told.numbered_unknown.contains(text) {
+        let maker = told.numbered.get(path).map(|(made, _)| made);
+        if maker != Some(text) && !told.numbered_unknown.contains(text) {
             found.push(format!("nobody made {path} as {text}"));
         }
     }
@@ -148,9 +149,9 @@ mod tests {
     #[test]
     fn a_record_that_fits_is_accepted() {
         let told = Told {
-            counted: [(1, 0), (3, 1)].into(),
+            counted: [(1, (0, 11)), (3, (1, 13))].into(),
             counts_unknown: 1,
-            numbered: [("a".to_owned(), "1".to_owned())].into(),
+            numbered: [("a".to_owned(), ("1".to_owned(), 12))].into(),
             numbered_unknown: vec!["2".to_owned(), "3".to_owned()],
             ..Told::default()
         };
@@ -161,8 +162,9 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_and_is_lost_is_found() {
-        let numbered = [("a".to_owned(), "1".to_owned())].into();
-        let told = Told { counted: [(1, 0), (2, 1)].into(), numbered, ..Told::default() };
+        let numbered = [("a".to_owned(), ("1".to_owned(), 12))].into();
+        let told =
+            Told { counted: [(1, (0, 11)), (2, (1, 13))].into(), numbered, ..Told::default() };
         let ending = Ending { count: 1, ..Ending::default() };
         assert_eq!(judged(told, &ending).len(), 3);
     }
@@ -173,6 +175,26 @@ mod tests {
         let numbered = vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())];
         let ending = Ending { count: 1, numbered, left: vec!["x".to_owned()] };
         assert_eq!(judged(told, &ending).len(), 3);
+    }
+
+    #[test]
+    fn what_a_restore_took_must_be_gone_and_the_rest_must_be_there() {
+        let told = || {
+            let told = Told {
+                counted: [(1, (0, 11)), (2, (1, 13))].into(),
+                numbered: [("a".to_owned(), ("1".to_owned(), 12))].into(),
+                ..Told::default()
+            };
+            let record = Record::default();
+            record.with(|empty| *empty = told);
+            record.restored(12);
+            record.with(std::mem::take)
+        };
+        let numbered = vec![("a".to_owned(), "1".to_owned())];
+        let ending = Ending { count: 1, numbered: numbered.clone(), left: Vec::new() };
+        assert_eq!(judged(told(), &ending), Vec::<String>::new());
+        assert_eq!(judged(told(), &Ending { count: 2, numbered, ..Ending::default() }).len(), 1);
+        assert_eq!(judged(told(), &Ending { count: 1, ..Ending::default() }).len(), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::faults::namespace::Namespace;
 use crate::faults::network::{Machine, Network};
+use crate::faults::restore::{Backup, Member};
 use crate::servers::etcd::is_healthy;
 use crate::servers::process::{Launch, Process, serves_zookeeper};
 use crate::servers::tool_output;
@@ -107,6 +108,7 @@ pub fn peer_url(index: usize) -> String {
 /// Something cannot be had.
 pub fn fetch() -> Result<()> {
     tool_output("tools/etcd/build")?;
+    tool_output("tools/etcd/etcdutl")?;
     binary()?;
     Ok(())
 }
@@ -122,7 +124,7 @@ impl Cluster {
         network.attach(OBSERVER)?;
         let mut members = Vec::new();
         for index in 0..COUNT {
-            members.push(member(&network, index, &settings, &all_members(), "new")?);
+            members.push(member(&network, index, &settings)?);
         }
         for member in &mut members {
             member.process.wait_until_serving()?;
@@ -151,9 +153,22 @@ impl Cluster {
         let Some(place) = self.members.get_mut(index) else { bail!("there is no member {index}") };
         place.process.kill()?;
         let (process, namespace) = (&mut place.process, &place.namespace);
-        *process =
-            namespace.within(|| etcd(index, name, &self.settings, &joined(&names), "existing"))?;
+        *process = namespace
+            .within(|| etcd(index, name, &self.settings, &joined(&names), Begin::Joins))?;
         Ok(())
+    }
+
+    /// Starts all members, which must have ended, anew from a backup.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn restore(&mut self, backup: &Backup) -> Result<()> {
+        for (index, Server { process, namespace, .. }) in self.members.iter_mut().enumerate() {
+            let (name, begin) = (first_name(index), Begin::Restored(backup));
+            let start = || etcd(index, &name, &self.settings, &all_members(), begin);
+            *process = namespace.within(start)?;
+        }
+        self.members.iter_mut().try_for_each(|member| member.process.wait_until_serving())
     }
 
     /// What a member calls itself: it may have been replaced.
@@ -207,17 +222,23 @@ fn joined(names: &[(String, String)]) -> String {
     each.join(",")
 }
 
-fn member(
-    network: &Network,
-    index: usize,
-    settings: &Settings,
-    cluster: &str,
-    state: &str,
-) -> Result<Server> {
+fn member(network: &Network, index: usize, settings: &Settings) -> Result<Server> {
     let machine = member_machine(index);
     let namespace = network.machine(machine)?;
-    let process = namespace.within(|| etcd(index, &first_name(index), settings, cluster, state))?;
+    let start = || etcd(index, &first_name(index), settings, &all_members(), Begin::New);
+    let process = namespace.within(start)?;
     Ok(Server { machine, process, namespace })
+}
+
+/// What a member begins with.
+#[derive(Clone, Copy)]
+enum Begin<'a> {
+    /// Nothing, like all others.
+    New,
+    /// Nothing, beside others that have data.
+    Joins,
+    /// What all had at some time.
+    Restored(&'a Backup),
 }
 
 fn etcd(
@@ -225,7 +246,7 @@ fn etcd(
     name: &str,
     settings: &Settings,
     cluster: &str,
-    state: &str,
+    begin: Begin<'_>,
 ) -> Result<Process> {
     let directory = TempDir::new().context("make a directory for etcd")?;
     // A disk of its own, so that it can be filled.
@@ -234,6 +255,11 @@ fn etcd(
     let place = disk.display().to_string();
     let size = format!("size={}", settings.disk_bytes);
     run("mount", &["-t", "tmpfs", "-o", &size, "disk", &place])?;
+    if let Begin::Restored(backup) = begin {
+        let member = Member { name, peer_url: &peer_url(index), cluster };
+        backup.restore(&disk.join("data"), member)?;
+    }
+    let state = if matches!(begin, Begin::Joins) { "existing" } else { "new" };
     let mut command = Command::new(tool_output("tools/etcd/build")?);
     command
         .arg(format!("--name={name}"))

@@ -13,6 +13,7 @@ use crate::faults::cluster::{
 };
 use crate::faults::kind::Kind;
 use crate::faults::network::{Link, Machine};
+use crate::faults::restore::Backup;
 
 /// A fault that has been made.
 pub struct Fault {
@@ -31,9 +32,22 @@ enum Mend {
     StartMember(usize),
     ResumeShim(usize),
     ResumeMember(usize),
-    FreeDisk { file: PathBuf, member: usize },
-    FreeDatabase { keys: usize },
-    AddMember { index: usize, name: String },
+    FreeDisk {
+        file: PathBuf,
+        member: usize,
+    },
+    FreeDatabase {
+        keys: usize,
+    },
+    AddMember {
+        index: usize,
+        name: String,
+    },
+    Restore(Backup),
+    /// Until etcd is so far.
+    Wait {
+        revision: i64,
+    },
 }
 
 const NONE: Link = Link { cut: true, loss_percent: 0, delay: Duration::ZERO };
@@ -92,9 +106,13 @@ pub fn make(
             (format!("member {follower}"), vec![Mend::FreeDisk { file, member: follower }])
         }
         Kind::MemberReplace => lose_member(cluster, admin, targets, chance)?,
+        Kind::Restore | Kind::RestorePaused | Kind::RestoreBumped => {
+            stop_all(cluster, admin, kind, targets)?
+        }
     };
     // These take their time until they strike.
     let late = matches!(kind, Kind::DiskFull | Kind::NoSpace | Kind::MemberReplace);
+    let late = late || kind.is_restore();
     let at = if late { Instant::now() } else { begun };
     Ok(Fault { kind, victim, at, mends })
 }
@@ -139,6 +157,34 @@ fn strike_member(cluster: &mut Cluster, kind: Kind, targets: Targets) -> Made {
         }
     };
     Ok((format!("member {index}"), vec![mend]))
+}
+
+impl Fault {
+    /// The last revision that is kept, if etcd is going to be set back.
+    #[must_use]
+    pub fn keeps(&self) -> Option<i64> {
+        self.mends.iter().find_map(|mend| match mend {
+            Mend::Restore(backup) => Some(backup.revision),
+            _ => None,
+        })
+    }
+}
+
+/// Takes a snapshot, lets the clients write more, and ends all members.
+fn stop_all(cluster: &mut Cluster, admin: &Admin, kind: Kind, targets: Targets) -> Made {
+    let backup = Backup::take(admin, kind == Kind::RestoreBumped)?;
+    let kept = backup.revision;
+    std::thread::sleep(LOST_AFTER_BACKUP);
+    let (mut mends, mut whom) = (vec![Mend::Restore(backup)], format!("to revision {kept}"));
+    if kind == Kind::RestorePaused {
+        // Those that etcd itself writes are few.
+        let revision = admin.revision()? + 20;
+        at(&mut cluster.shims, targets.some)?.process.pause()?;
+        mends.extend([Mend::Wait { revision }, Mend::ResumeShim(targets.some)]);
+        whom = format!("shim {}, {whom}", targets.some);
+    }
+    cluster.members.iter_mut().try_for_each(|member| member.process.kill())?;
+    Ok((whom, mends))
 }
 
 /// One that may lead stays.
@@ -221,6 +267,8 @@ pub fn mend(cluster: &mut Cluster, admin: &Admin, fault: &Fault) -> Result<()> {
             }
             Mend::FreeDatabase { keys } => free_database(admin, *keys)?,
             Mend::AddMember { index, name } => cluster.replace_member(*index, name)?,
+            Mend::Restore(backup) => cluster.restore(backup)?,
+            Mend::Wait { revision } => wait_for(admin, *revision)?,
         }
     }
     Ok(())
@@ -251,6 +299,21 @@ fn cut_shim(cluster: &Cluster, kind: Kind, targets: Targets) -> (String, Vec<Men
         _ => cluster.network.set_both(&shims, &members, NONE),
     }
     (format!("shim {shim}"), vec![Mend::Network])
+}
+
+/// How long clients write what is going to be lost.
+const LOST_AFTER_BACKUP: Duration = Duration::from_secs(4);
+/// How long etcd may take to get as far as it was: clients have to begin new sessions first.
+const OVERTAKEN_MAX: Duration = Duration::from_secs(120);
+
+fn wait_for(admin: &Admin, revision: i64) -> Result<()> {
+    let until = Instant::now() + OVERTAKEN_MAX;
+    // Right after a start no member may lead.
+    while admin.revision().unwrap_or(0) < revision {
+        ensure!(Instant::now() < until, "etcd does not get to revision {revision}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 const FILLER_BYTES: usize = 1 << 20;

@@ -61,6 +61,12 @@ pub enum Kind {
     DiskFull,
     /// A member is lost for good, and another one takes its place.
     MemberReplace,
+    /// All members are stopped and begin anew from a snapshot taken some seconds before.
+    Restore,
+    /// The same, and one shim is stopped until etcd is further than it was before.
+    RestorePaused,
+    /// The same as another cluster, with a revision above all that there were.
+    RestoreBumped,
 }
 
 /// From when on the recovery is measured.
@@ -98,7 +104,7 @@ impl Kind {
     pub fn lasts(self) -> Duration {
         Duration::from_millis(match self {
             Self::LeaderMove | Self::Compact | Self::Defragment => 0,
-            Self::ShimPause => 2_000,
+            Self::ShimPause | Self::Restore | Self::RestorePaused | Self::RestoreBumped => 2_000,
             Self::ShimKill | Self::ShimTerm | Self::MemberReplace => 3_000,
             Self::LeaderKill | Self::FollowerKill | Self::LeaderTerm => 5_000,
             Self::NoSpace | Self::DiskFull | Self::CompactPaused | Self::MajorityKill => 6_000,
@@ -115,6 +121,7 @@ impl Kind {
     pub fn since(self) -> Since {
         match self {
             Self::MajorityKill | Self::NoSpace => Since::Mended,
+            _ if self.is_restore() => Since::Mended,
             _ => Since::Fault,
         }
     }
@@ -138,6 +145,12 @@ impl Kind {
             | Self::DiskFull => Some(Duration::from_secs(5)),
             _ => None,
         }
+    }
+
+    /// Whether etcd is set back, so that acknowledged writes are lost.
+    #[must_use]
+    pub fn is_restore(self) -> bool {
+        matches!(self, Self::Restore | Self::RestorePaused | Self::RestoreBumped)
     }
 
     /// Whether a client with a timeout of 60 s keeps its connection.

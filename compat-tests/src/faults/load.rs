@@ -11,8 +11,9 @@ use anyhow::{Context, Result};
 
 use crate::conformance::message::Reply;
 use crate::conformance::wire::{Writer, code, op, open_acl, record};
-use crate::faults::cluster::{Cluster, shim_addresses};
-use crate::faults::record::{Hold, Record, Write};
+use crate::faults::namespace::Namespace;
+use crate::faults::own::Own;
+use crate::faults::record::{Hold, Record, Restored, Write};
 use crate::faults::roamer::{Roamer, Trouble};
 
 /// The znodes that must be there before the load begins.
@@ -40,15 +41,21 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts two writers and two idle clients on each client machine, on each shim first.
+    /// Starts two writers and two idle clients on each machine, or in each of these places of
+    /// this one, on each server first. What they write of their own has at least so many bytes.
     ///
     /// # Errors
     /// A client cannot enter its machine.
-    pub fn start(cluster: &Cluster, record: &Arc<Record>) -> Result<Self> {
+    pub fn start(
+        machines: &[Option<&Namespace>],
+        servers: &[SocketAddr],
+        record: &Arc<Record>,
+        padding_bytes: usize,
+    ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicUsize::new(0));
         let mut clients = Vec::new();
-        for (index, namespace) in cluster.clients.iter().enumerate() {
+        for (index, machine) in machines.iter().enumerate() {
             let [short, long] = IDLE_TIMEOUTS;
             for (kind, writes, timeout) in [
                 (0, true, WRITER_TIMEOUT),
@@ -60,7 +67,7 @@ impl Load {
                 let client = Client {
                     number,
                     timeout,
-                    roamer: Roamer::new(shim_addresses(), index, timeout),
+                    roamer: Roamer::new(servers.to_vec(), index, timeout),
                     record: Arc::clone(record),
                     stop: Arc::clone(&stop),
                     home: index,
@@ -68,12 +75,18 @@ impl Load {
                     calls_heard: 0,
                     requests: 0,
                     losses_told: 0,
+                    restores: Vec::new(),
+                    padding_bytes,
                 };
                 record.live(number, |life| (life.timeout, life.writes) = (timeout, writes));
-                let started = namespace.within(move || {
-                    // A thread is born in the namespace of the thread that makes it.
+                // A thread is born in the namespace of the thread that makes it.
+                let start = move || {
                     Ok(thread::spawn(move || if writes { client.write() } else { client.idle() }))
-                });
+                };
+                let started = match machine {
+                    Some(machine) => machine.within(start),
+                    None => start(),
+                };
                 clients.push(started.context("start a client")?);
             }
         }
@@ -134,17 +147,9 @@ struct Client {
     calls_heard: usize,
     requests: u64,
     losses_told: usize,
-}
-
-/// A node that only this client writes.
-struct Own {
-    path: String,
-    /// What it surely holds: a number that grows by one with each write, and its version.
-    known: Option<(u64, i32)>,
-    /// A write of the next number may have been applied.
-    in_doubt: bool,
-    /// When the write was first sent that is to be acknowledged next.
-    begun: Option<Instant>,
+    /// Of which it has heard.
+    restores: Vec<Restored>,
+    padding_bytes: usize,
 }
 
 type Answered<T> = std::result::Result<T, Trouble>;
@@ -157,6 +162,7 @@ impl Client {
     /// Until it is stopped: keeps a session and nothing else.
     fn idle(mut self) {
         while self.running() {
+            self.hear_of_restores();
             let done = self.be_there().and_then(|()| self.roamer.idle(Duration::from_millis(200)));
             self.note(done);
         }
@@ -166,10 +172,15 @@ impl Client {
     /// Until it is stopped: writes, counts, numbers, locks.
     fn write(mut self) {
         let path = format!("/faults/own/{}", self.number);
-        let mut own = Own { path, known: None, in_doubt: false, begun: None };
+        let mut own = Own::new(path, self.padding_bytes);
         let mut here = None;
         let mut round = 0_u64;
         while self.running() {
+            for restored in self.hear_of_restores() {
+                own.restored(&restored);
+                // It may not have been there yet.
+                here = None;
+            }
             let done = self.be_there().and_then(|()| {
                 self.stay_here(&mut here)?;
                 self.write_own(&mut own)?;
@@ -185,6 +196,12 @@ impl Client {
             thread::sleep(PACE);
         }
         self.end();
+    }
+
+    fn hear_of_restores(&mut self) -> Vec<Restored> {
+        let news = self.record.restores_after(self.restores.len());
+        self.restores.extend(&news);
+        news
     }
 
     /// Connects, if it is not connected.
@@ -223,7 +240,11 @@ impl Client {
         if let Err(Trouble::Expired { silent }) = done {
             self.record.live(self.number, |life| life.expiries.push(Instant::now()));
             eprintln!("client {}: expired, last heard {silent:?} ago", self.number);
-            if silent < self.timeout {
+            self.hear_of_restores();
+            // A restore may take sessions along: whoever has not been served since is told so.
+            let heard = Instant::now().checked_sub(silent);
+            let excused = self.restores.iter().any(|restored| heard <= Some(restored.at));
+            if silent < self.timeout && !excused {
                 let text = format!(
                     "client {} was told that its session has expired {silent:?} after it was \
                      last heard",
@@ -296,27 +317,24 @@ impl Client {
     /// The next number, exactly once, whatever became of the answer.
     fn write_own(&mut self, own: &mut Own) -> Answered<()> {
         let begun = *own.begun.get_or_insert_with(Instant::now);
-        if own.in_doubt || own.known.is_none() {
+        if own.is_unsettled() {
             self.settle_own(own)?;
         }
-        let Some((number, version)) = own.known else { return Ok(()) };
-        own.in_doubt = true;
-        let body = set(&own.path, &(number + 1).to_string(), version);
-        let reply = self.ask(op::SET_DATA, body)?;
-        own.in_doubt = false;
-        match reply.stat() {
-            Ok(stat) if stat.version == version + 1 => {
-                own.known = Some((number + 1, version + 1));
-                let write = Write { begun, ended: Instant::now() };
-                self.record.live(self.number, |life| life.writes_acknowledged.push(write));
-                own.begun = None;
-            }
-            _ => {
-                let path = own.path.clone();
-                self.violation(&format!("{path} is not at version {version}: {reply:?}"));
-                own.known = None;
-            }
+        let Some((data, version)) = own.plan() else { return Ok(()) };
+        let reply = self.ask(op::SET_DATA, set(&own.path, &data, version))?;
+        let Ok(stat) = reply.stat() else {
+            self.violation(&format!("{} is not at version {version}: {reply:?}", own.path));
+            own.refused();
+            return Ok(());
+        };
+        if let Some(wrong) = own.written(stat.version, reply.zxid) {
+            self.violation(&wrong);
+            own.refused();
+            return Ok(());
         }
+        let write = Write { begun, ended: Instant::now() };
+        self.record.live(self.number, |life| life.writes_acknowledged.push(write));
+        own.begun = None;
         Ok(())
     }
 
@@ -324,32 +342,19 @@ impl Client {
     fn settle_own(&mut self, own: &mut Own) -> Answered<()> {
         self.sync()?;
         let reply = self.ask(op::GET_DATA, record().string(&own.path).flag(false))?;
-        if reply.error == code::NO_NODE && own.known.is_none() {
-            let made = self.ask(op::CREATE, create(&own.path, b"0", 0))?;
+        if reply.error == code::NO_NODE && own.is_unknown() {
+            let first = own.text(0);
+            let made = self.ask(op::CREATE, create(&own.path, first.as_bytes(), 0))?;
             if made.error == 0 {
-                own.known = Some((0, 0));
-                own.in_doubt = false;
+                own.made(made.zxid);
             }
             return Ok(());
         }
-        let found = reply.data_and_stat().ok().and_then(|(data, stat)| {
-            let text = String::from_utf8(data?).ok()?;
-            Some((text.parse::<u64>().ok()?, stat.version))
-        });
-        let Some(found) = found else {
-            let path = own.path.clone();
-            self.violation(&format!("{path} cannot be read: {reply:?}"));
-            return Ok(());
+        let wrong = match reply.data_and_stat() {
+            Ok((data, stat)) => own.found(&data.unwrap_or_default(), stat.version, stat.mzxid),
+            Err(_) => Some(format!("{} cannot be read: {reply:?}", own.path)),
         };
-        if let Some((number, version)) = own.known {
-            let next = (number + 1, version + 1);
-            if found != (number, version) && !(own.in_doubt && found == next) {
-                let text = format!("{} holds {found:?} after {:?}", own.path, (number, version));
-                self.violation(&text);
-            }
-        }
-        own.known = Some(found);
-        own.in_doubt = false;
+        wrong.iter().for_each(|wrong| self.violation(wrong));
         Ok(())
     }
 
@@ -368,8 +373,9 @@ impl Client {
                 if made != stat.version + 1 {
                     self.violation(&format!("{reply:?} to a count from {}", stat.version));
                 }
-                let other = self.record.with(|told| told.counted.insert(made, self.number));
-                if let Some(other) = other {
+                let maker = (self.number, reply.zxid);
+                let other = self.record.with(|told| told.counted.insert(made, maker));
+                if let Some((other, _)) = other {
                     self.violation(&format!("version {made} was made by {other}, too"));
                 }
                 Ok(())
@@ -391,8 +397,9 @@ impl Client {
                     self.violation(&format!("no number: {reply:?}"));
                     return Ok(());
                 };
-                let other = self.record.with(|told| told.numbered.insert(path.clone(), text));
-                if let Some(other) = other {
+                let made = (text, reply.zxid);
+                let other = self.record.with(|told| told.numbered.insert(path.clone(), made));
+                if let Some((other, _)) = other {
                     self.violation(&format!("{path} was given to {other}, too"));
                 }
                 Ok(())

@@ -11,9 +11,11 @@ pub mod cluster;
 pub mod admin;
 pub mod inject;
 pub mod kind;
+pub mod restore;
 
 pub mod holders;
 pub mod load;
+pub mod own;
 pub mod record;
 pub mod roamer;
 
@@ -21,3 +23,5 @@ pub mod checks;
 pub mod recovery;
 pub mod run;
 pub mod soak;
+
+pub mod embedded;

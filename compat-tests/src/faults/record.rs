@@ -18,16 +18,28 @@ pub struct Told {
     pub violations: Vec<String>,
     /// By client.
     pub lives: BTreeMap<usize, Life>,
-    /// Versions of the shared counter, by those who were told that they had made them.
-    pub counted: BTreeMap<i32, usize>,
+    /// Versions of the shared counter, by those who were told that they had made them, and with
+    /// which zxid.
+    pub counted: BTreeMap<i32, (usize, i64)>,
     /// Counts whose outcome is not known.
     pub counts_unknown: usize,
-    /// Names of sequential nodes, and what their makers wrote into them.
-    pub numbered: BTreeMap<String, String>,
+    /// Names of sequential nodes, what their makers wrote into them, and the zxid of that.
+    pub numbered: BTreeMap<String, (String, i64)>,
     /// What was written into sequential nodes whose creation is not known to have happened.
     pub numbered_unknown: Vec<String>,
     /// When locks were surely held: by whom, from when to when.
     pub holds: Vec<Hold>,
+    /// When etcd was set back.
+    pub restores: Vec<Restored>,
+}
+
+/// etcd was set back to an earlier time.
+#[derive(Clone, Copy, Debug)]
+pub struct Restored {
+    /// When: no answer before came from the history that goes on, and every one after it does.
+    pub at: Instant,
+    /// The last zxid of the history that goes on.
+    pub kept: i64,
 }
 
 /// What one client went through.
@@ -78,6 +90,22 @@ impl Record {
     pub fn violation(&self, text: String) {
         eprintln!("VIOLATION: {text}");
         self.with(|told| told.violations.push(text));
+    }
+
+    /// etcd is being set back: what came after this zxid is gone, though it was acknowledged. To
+    /// be called while no server can answer.
+    pub fn restored(&self, kept: i64) {
+        self.with(|told| {
+            told.restores.push(Restored { at: Instant::now(), kept });
+            told.counted.retain(|_, (_, zxid)| *zxid <= kept);
+            told.numbered.retain(|_, (_, zxid)| *zxid <= kept);
+        });
+    }
+
+    /// The times that etcd was set back, but for the first ones.
+    #[must_use]
+    pub fn restores_after(&self, first: usize) -> Vec<Restored> {
+        self.with(|told| told.restores.iter().skip(first).copied().collect())
     }
 
     /// Adds to a client's life.

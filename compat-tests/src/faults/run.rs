@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::differential::chance::Chance;
 use crate::faults::admin::Admin;
@@ -18,7 +18,7 @@ use crate::faults::holders::{Client, Holders};
 use crate::faults::inject::{make, mend};
 use crate::faults::kind::{Kind, Since};
 use crate::faults::load::{Load, WRITER_TIMEOUT, prepare};
-use crate::faults::record::Record;
+use crate::faults::record::{Life, Record};
 use crate::faults::recovery::{Recovery, clients_of, seconds};
 use crate::history::check::check;
 use crate::history::record::History;
@@ -38,6 +38,9 @@ const HISTORY_PACE: Duration = Duration::from_millis(25);
 const HISTORY_FAULTS: usize = 4;
 /// A shim that was cut off has so long beyond half of a timeout until it is seen to have cut.
 const CUT_SLACK: Duration = Duration::from_millis(1500);
+
+/// A session of a minute that nobody has is gone after this.
+const LEASES_MAX: Duration = Duration::from_secs(150);
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -78,11 +81,14 @@ pub struct Report {
 /// # Errors
 /// The rig itself does not work; what the servers do wrong is in the report.
 pub fn run(plan: &Plan) -> Result<Report> {
+    let restores = plan.kinds.iter().any(|kind| kind.is_restore());
+    ensure!(!restores || plan.clients.is_empty(), "a restore may take locks of others along");
     let mut cluster = Cluster::start(plan.settings.clone())?;
     let admin = Admin::new()?;
     prepare(&shim_addresses())?;
     let record = Arc::new(Record::default());
-    let load = Load::start(&cluster, &record)?;
+    let machines: Vec<_> = cluster.clients.iter().map(Some).collect();
+    let load = Load::start(&machines, &shim_addresses(), &record, 0)?;
     let holders = plan.clients.iter().map(|client| Holders::start(*client, &cluster));
     let holders = holders.collect::<Result<Vec<_>>>()?;
     let recoveries = faults(plan, &mut cluster, &admin, &record, &load);
@@ -95,6 +101,9 @@ pub fn run(plan: &Plan) -> Result<Report> {
         logs(&cluster);
     }
     let (recoveries, answered) = recoveries?;
+    if restores {
+        wait_for_leases(&record)?;
+    }
     let mut endings = Vec::new();
     for server in shim_addresses() {
         endings.push(read(server)?);
@@ -116,15 +125,48 @@ pub fn run(plan: &Plan) -> Result<Report> {
     Ok(Report { recoveries, violations, writes, holds, answered })
 }
 
+/// Sessions that a restore has brought back and that nobody has any more end by their leases.
+fn wait_for_leases(record: &Record) -> Result<()> {
+    let until = Instant::now() + LEASES_MAX;
+    let server = *shim_addresses().first().context("there are shims")?;
+    while record.with(|told| !told.restores.is_empty())
+        && Instant::now() < until
+        && !read(server)?.left.is_empty()
+    {
+        sleep(Duration::from_secs(1));
+    }
+    Ok(())
+}
+
 /// The load whose every answer is recorded, from the first machine of clients.
-fn history(seed: u64, cluster: &Cluster) -> Result<Running> {
-    let mut workload = Workload::new(shim_addresses(), seed);
-    workload.clients = HISTORY_CLIENTS;
-    workload.session_timeout = WRITER_TIMEOUT;
-    workload.pace = HISTORY_PACE;
-    let machine = cluster.clients.first().context("there are machines of clients")?;
-    // Its thread is born in the namespace of the thread that starts it.
-    machine.within(|| workload.start())
+struct Recorded<'a> {
+    record: &'a Record,
+    running: Option<Running>,
+    answered: u64,
+}
+
+impl Recorded<'_> {
+    /// Begins one, if there is none.
+    fn begin(&mut self, chance: &mut Chance, cluster: &Cluster) -> Result<()> {
+        if self.running.is_some() {
+            return Ok(());
+        }
+        let mut workload = Workload::new(shim_addresses(), chance.bits());
+        workload.clients = HISTORY_CLIENTS;
+        workload.session_timeout = WRITER_TIMEOUT;
+        workload.pace = HISTORY_PACE;
+        let machine = cluster.clients.first().context("there are machines of clients")?;
+        // Its thread is born in the namespace of the thread that starts it.
+        self.running = Some(machine.within(|| workload.start())?);
+        Ok(())
+    }
+
+    /// Ends it, if there is one, and judges it.
+    fn end(&mut self) -> Result<()> {
+        let Some(running) = self.running.take() else { return Ok(()) };
+        self.answered += running.answered();
+        judge_history(&running.stop()?, self.record)
+    }
 }
 
 fn judge_history(history: &History, record: &Record) -> Result<()> {
@@ -155,26 +197,28 @@ fn faults(
     let end = Instant::now() + plan.time;
     let mut recoveries = Vec::new();
     all_work(record, Instant::now())?;
-    let mut recorded = history(plan.seed, cluster)?;
-    let mut answered = 0;
+    let mut recorded = Recorded { record, running: None, answered: 0 };
+    recorded.begin(&mut chance, cluster)?;
     while Instant::now() < end {
         let kind = match plan.rounds {
             Some(_) if waiting.is_empty() => break,
             Some(_) => waiting.swap_remove(chance.below(waiting.len())),
             None => chance.pick(&plan.kinds),
         };
+        if kind.is_restore() {
+            // What that takes back is judged by the other clients: a history has no word for it.
+            recorded.end()?;
+        }
         recoveries.push(fault(kind, cluster, admin, record, &mut chance)?);
         load.call_home();
         sleep(SETTLING);
         if recoveries.len() % HISTORY_FAULTS == 0 {
-            answered += recorded.answered();
-            judge_history(&recorded.stop()?, record)?;
-            recorded = history(chance.bits(), cluster)?;
+            recorded.end()?;
         }
+        recorded.begin(&mut chance, cluster)?;
     }
-    answered += recorded.answered();
-    judge_history(&recorded.stop()?, record)?;
-    Ok((recoveries, answered))
+    recorded.end()?;
+    Ok((recoveries, recorded.answered))
 }
 
 fn fault(
@@ -192,6 +236,9 @@ fn fault(
     let struck_at = time_of_day(fault.at);
     let since_fault = fault.at;
     sleep(kind.lasts());
+    if let Some(kept) = fault.keeps() {
+        record.restored(kept);
+    }
     mend(cluster, admin, &fault)?;
     let mended = Instant::now();
     let since = match kind.since() {
@@ -211,7 +258,26 @@ fn fault(
     let recovery = Recovery::read(record, kind, (since_fault, since, Instant::now()), on_struck);
     say(&struck_at, &fault.victim, &recovery);
     check_cuts(record, &recovery, on_struck.len());
+    if kind.is_restore() {
+        check_told(record, &recovery, since_fault);
+    }
     Ok(recovery)
+}
+
+/// Whoever was connected when etcd was set back is cut, or told that the session has ended.
+fn check_told(record: &Record, recovery: &Recovery, fault: Instant) {
+    let untold: Vec<usize> = record.with(|told| {
+        let is_told = |life: &Life| {
+            !life.losses_within(fault, Instant::now()).is_empty()
+                || life.expiries.iter().any(|expiry| *expiry >= fault)
+        };
+        let lives = told.lives.iter().filter(|(_, life)| !is_told(life));
+        lives.map(|(number, _)| *number).collect()
+    });
+    if !untold.is_empty() {
+        let kind = recovery.kind.name();
+        record.violation(format!("{kind}: clients {untold:?} were not told of it"));
+    }
 }
 
 /// A shim that has lost etcd cuts all its clients, within half of their timeouts.
@@ -271,7 +337,7 @@ fn all_work(record: &Record, since: Instant) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let idle: Vec<usize> = record.with(|told| {
-            let works = |life: &crate::faults::record::Life| match life.writes {
+            let works = |life: &Life| match life.writes {
                 true => life.works_again(since).is_some(),
                 false => life.server.is_some(),
             };

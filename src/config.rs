@@ -101,6 +101,21 @@ pub struct ServeArgs {
     #[arg(long, env = "ZKSHIM_ETCD_ENDPOINTS", value_name = "URL,URL", value_delimiter = ',')]
     pub etcd_endpoints: Vec<String>,
 
+    /// The user of etcd, if it asks for one. It needs to read and write the prefix, and nothing
+    /// else.
+    #[arg(long, env = "ZKSHIM_ETCD_USER", value_name = "NAME", requires = "etcd_password")]
+    pub etcd_user: Option<String>,
+
+    /// The user's password. In the environment fewer can see it than on the command line.
+    #[arg(
+        long,
+        env = "ZKSHIM_ETCD_PASSWORD",
+        value_name = "PASSWORD",
+        requires = "etcd_user",
+        hide_env_values = true
+    )]
+    pub etcd_password: Option<String>,
+
     /// Everything is kept under this prefix in etcd, so that several trees, and others, share one
     /// etcd. All servers of one tree have the same.
     #[arg(long, env = "ZKSHIM_PREFIX", value_name = "PREFIX", default_value = "/zkshim/")]
@@ -402,12 +417,18 @@ fn store_options(args: &ServeArgs) -> Result<store::StoreOptions, ConfigError> {
             let endpoints = endpoints.into_iter().map(endpoint).collect::<Result<_, _>>()?;
             Ok(store::StoreOptions::Etcd(store::etcd::Options {
                 endpoints,
+                user: etcd_user(args),
                 prefix: prefix(&args.prefix)?,
                 value_bytes_max: args.jute_max_buffer,
                 ..store::etcd::Options::default()
             }))
         }
     }
+}
+
+fn etcd_user(args: &ServeArgs) -> Option<store::etcd::UserOptions> {
+    let (name, password) = (args.etcd_user.clone()?, args.etcd_password.clone()?);
+    Some(store::etcd::UserOptions { name, password })
 }
 
 fn endpoint(endpoint: &str) -> Result<String, ConfigError> {

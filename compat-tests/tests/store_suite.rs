@@ -1,6 +1,8 @@
 //! The etcd store against real etcds, the newest and the oldest, and the embedded engine against
 //! the same: what one refuses or tells, the other does.
 
+#[path = "store_suite/auth.rs"]
+mod auth;
 #[path = "store_suite/cluster.rs"]
 mod cluster;
 #[path = "store_suite/faults.rs"]

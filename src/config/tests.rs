@@ -64,6 +64,19 @@ fn endpoints_choose_etcd() {
 }
 
 #[test]
+fn a_user_of_etcd_has_a_password_that_is_not_shown() {
+    let flags = ["--etcd-endpoints=a:1", "--etcd-user=zk", "--etcd-password=secret"];
+    let config = config(&flags).expect("it is right");
+    let store::StoreOptions::Etcd(options) = &config.store else { panic!("not etcd") };
+    let user = options.user.as_ref().expect("there is one");
+    assert_eq!((user.name.as_str(), user.password.as_str()), ("zk", "secret"));
+    assert!(!format!("{config:?}").contains("secret"));
+    for alone in [&flags[..2], &[flags[0], flags[2]]] {
+        assert!(Cli::try_parse_from(["zkshim", "serve"].iter().chain(alone)).is_err());
+    }
+}
+
+#[test]
 fn a_store_that_cannot_work_is_refused() {
     check_refused(&["--store=etcd"], "needs --etcd-endpoints");
     check_refused(&["--store=embedded", "--etcd-endpoints=a:1"], "does not use them");

@@ -145,11 +145,10 @@ impl Changes {
             // in a fragment, seconds for a few ten thousand.
             options = options.with_fragment();
         }
-        let mut watch = connection.watch.clone();
-        let opening = watch.watch(self.prefix.own_key(), Some(options));
+        let opening = connection.watch(self.prefix.own_key(), options);
         let opened = tokio::time::timeout(self.timeout, opening).await;
         let opened = opened.map_err(|_| "no watch was opened".to_owned())?;
-        let (requests, messages) = opened.map_err(|error| describe(&error))?.split();
+        let (requests, messages) = opened?.split();
         self.fruitless = self.fruitless.saturating_add(1);
         self.drain(connection, requests, messages).await
     }

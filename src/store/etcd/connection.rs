@@ -1,14 +1,16 @@
 //! One connection to one member of etcd, and what is known about that member.
 
 use crate::keeper::zxid::Revision;
+use crate::store::etcd::options::{Member, UserOptions};
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::{self, Room};
 use etcd_client::{
     Channel, Client, ConnectOptions, GetOptions, KvClient, LeaseClient, ResponseHeader,
-    StatusResponse, WatchClient,
+    StatusResponse, WatchOptions, WatchStream,
 };
+use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::Endpoint;
+use tonic::metadata::{Ascii, MetadataValue};
 
 /// A connection that answered when it was made.
 #[derive(Clone)]
@@ -27,8 +29,10 @@ pub(super) struct Connection {
     pub(super) channel: tonic::transport::Channel,
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
-    pub(super) watch: WatchClient,
     client: Client,
+    /// Whose calls end when the member has lost the leader.
+    watching: Client,
+    user: Option<Arc<UserOptions>>,
 }
 
 /// How far etcd is, by a linearizable read.
@@ -53,11 +57,11 @@ impl Connection {
     /// # Errors
     /// What went wrong, for the log.
     pub(super) async fn open(
-        endpoint: &Endpoint,
+        member: &Member,
         prefix: &Prefix,
         bytes_wanted: usize,
     ) -> Result<Self, String> {
-        let connection = Self::connect(endpoint).await?;
+        let connection = Self::connect(member).await?;
         let (position, membership, room) = tokio::join!(
             connection.position(prefix),
             connection.membership(),
@@ -71,11 +75,14 @@ impl Connection {
     ///
     /// # Errors
     /// What went wrong, for the log.
-    pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, String> {
+    pub(super) async fn connect(member: &Member) -> Result<Self, String> {
+        let Member { endpoint, user } = member;
         let name = endpoint.uri().to_string();
         let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
-        let client = client(&channel, false).await?;
-        let watching = client_for_watch(&channel).await?;
+        // A watch must end when its member has lost the leader: it would wait in silence for
+        // ever. Other calls fail by themselves then, later, and with a better reason.
+        let (client, watching) =
+            tokio::try_join!(client(&channel, false, user), client(&channel, true, user))?;
         Ok(Self {
             generation: 0,
             endpoint: name,
@@ -85,8 +92,9 @@ impl Connection {
             channel,
             kv: client.kv_client().max_decoding_message_size(usize::MAX),
             lease: client.lease_client(),
-            watch: watching.watch_client().max_decoding_message_size(usize::MAX),
             client,
+            watching,
+            user: user.clone(),
         })
     }
 
@@ -100,6 +108,36 @@ impl Connection {
         let call = kv.get(prefix.own_key(), Some(options));
         let answer = within(PROBE_TIMEOUT, call).await?;
         position(answer.header())
+    }
+
+    /// Opens a watch. etcd refuses one whose token has run out in a message of the stream, which
+    /// the crate does not look at: so it goes with a fresh one.
+    ///
+    /// # Errors
+    /// What went wrong, for the log.
+    pub(super) async fn watch(
+        &self,
+        key: Vec<u8>,
+        options: WatchOptions,
+    ) -> Result<WatchStream, String> {
+        if self.user.is_some() {
+            authenticated(self.watching.refresh_token()).await?;
+        }
+        let mut watch = self.watching.watch_client().max_decoding_message_size(usize::MAX);
+        watch.watch(key, Some(options)).await.map_err(|error| describe(&error))
+    }
+
+    /// A fresh token, if etcd asks for one: for streams that are opened without the crate.
+    ///
+    /// # Errors
+    /// What went wrong, for the log.
+    pub(super) async fn token(&self) -> Result<Option<MetadataValue<Ascii>>, String> {
+        let Some(user) = &self.user else { return Ok(None) };
+        let mut client = self.client.auth_client();
+        let call = client.authenticate(user.name.clone(), user.password.clone());
+        let answer = authenticated(call).await?;
+        let token = answer.token().parse();
+        token.map(Some).map_err(|_| "a token that is no header's value".to_owned())
     }
 
     /// Asks the member about itself.
@@ -142,17 +180,23 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 async fn client(
     channel: &tonic::transport::Channel,
     require_leader: bool,
+    user: &Option<Arc<UserOptions>>,
 ) -> Result<Client, String> {
-    let options = ConnectOptions::new().with_require_leader(require_leader);
-    let client = Client::from_channel(Channel::Tonic(channel.clone()), Some(options)).await;
-    client.map_err(|error| describe(&error))
+    let mut options = ConnectOptions::new().with_require_leader(require_leader);
+    if let Some(user) = user {
+        options = options.with_user(&user.name, &user.password);
+    }
+    authenticated(Client::from_channel(Channel::Tonic(channel.clone()), Some(options))).await
 }
 
-/// A watch must end when its member has lost the leader: it would wait in silence for ever.
-/// Other calls fail by themselves then, later, and with a better reason.
-async fn client_for_watch(channel: &tonic::transport::Channel) -> Result<Client, String> {
-    client(channel, true).await
+/// Waits for a token: etcd agrees with its leader before it gives one, and computes for a while.
+async fn authenticated<T>(
+    call: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, String> {
+    within(AUTHENTICATION_TIMEOUT, call).await
 }
+
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a header says of etcd's position.
 ///

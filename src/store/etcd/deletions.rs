@@ -69,9 +69,8 @@ impl Reader<'_> {
         if connection.tells_progress() {
             options = options.with_filters([WatchFilterType::NoPut]);
         }
-        let mut watch = connection.watch.clone();
-        let stream = watch.watch(self.prefix.own_key(), Some(options)).await;
-        self.follow(stream.map_err(|error| describe(&error))?, connection.tells_progress()).await
+        let stream = connection.watch(self.prefix.own_key(), options).await?;
+        self.follow(stream, connection.tells_progress()).await
     }
 
     async fn follow(&mut self, mut stream: WatchStream, progress: bool) -> Result<End, String> {

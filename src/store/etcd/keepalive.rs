@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{Request, Streaming};
+use tonic::{Code, Request, Streaming};
 use tonic_prost::ProstCodec;
 
 /// A stream of renewals with what waits on it.
@@ -35,6 +35,8 @@ enum End {
     Broken(String),
     /// Another member leads, or may be asked again.
     Moved,
+    /// etcd does not know the token any more, and has done nothing.
+    Expelled,
 }
 
 impl Lane {
@@ -59,6 +61,8 @@ impl Lane {
                 End::Closed => return,
                 // What still waits is asked of the other member.
                 End::Moved => self.detour_until = None,
+                // It is asked again with another token.
+                End::Expelled => tokio::time::sleep(REOPEN_PAUSE).await,
                 End::Broken(reason) => {
                     tracing::debug!(reason, "a stream of renewals broke");
                     self.detour_until = Some(Instant::now() + DETOUR);
@@ -112,6 +116,9 @@ impl Lane {
                         }
                     }
                     Ok(None) => return End::Broken("the stream ended".into()),
+                    Err(status) if status.code() == Code::Unauthenticated => {
+                        return End::Expelled;
+                    }
                     Err(status) => return End::Broken(status.message().to_owned()),
                 },
                 lease = self.renewals.recv() => match lease {
@@ -176,7 +183,11 @@ impl Stream {
         }
         let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
         let codec = ProstCodec::<PbLeaseKeepAliveRequest, PbLeaseKeepAliveResponse>::default();
-        let request = Request::new(UnboundedReceiverStream::new(receiver));
+        let mut request = Request::new(UnboundedReceiverStream::new(receiver));
+        if let Some(token) = connection.token().await? {
+            // From `rpctypes.TokenFieldNameGRPC`.
+            request.metadata_mut().insert("token", token);
+        }
         let answer = client.streaming(request, path, codec).await;
         let answers = answer.map_err(|status| status.message().to_owned())?.into_inner();
         Ok(Self { requests, answers })

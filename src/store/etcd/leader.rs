@@ -2,12 +2,12 @@
 
 use crate::store::etcd::connection::Connection;
 use crate::store::etcd::link::Link;
+use crate::store::etcd::options::Member;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
 
 /// The connection to the leader, as far as it is known.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Leader {
 /// Looks for the leader again and again; it runs as a task of its own.
 pub(super) struct LeaderWatcher {
     link: Link,
-    endpoints: Vec<Endpoint>,
+    members: Vec<Member>,
     found: watch::Sender<Option<Arc<Connection>>>,
     asked: Arc<Notify>,
     known: Option<Known>,
@@ -62,12 +62,12 @@ struct Known {
 }
 
 impl LeaderWatcher {
-    pub(super) fn new(link: Link, endpoints: Vec<Endpoint>) -> (Self, Leader) {
+    pub(super) fn new(link: Link, members: Vec<Member>) -> (Self, Leader) {
         let (found, receiver) = watch::channel(None);
         let asked = Arc::new(Notify::new());
         let leader = Leader { found: receiver, link: link.clone(), asked: Arc::clone(&asked) };
         let hurry_until = Instant::now();
-        (Self { link, endpoints, found, asked, known: None, hurry_until }, leader)
+        (Self { link, members, found, asked, known: None, hurry_until }, leader)
     }
 
     pub(super) async fn run(mut self) {
@@ -121,9 +121,9 @@ impl LeaderWatcher {
     /// one may be silent.
     async fn find(&self, leader: u64) -> Option<Connection> {
         let mut attempts = JoinSet::new();
-        for endpoint in self.endpoints.clone() {
+        for member in self.members.clone() {
             attempts.spawn(async move {
-                let connection = Connection::connect(&endpoint).await.ok()?;
+                let connection = Connection::connect(&member).await.ok()?;
                 let membership = connection.membership().await.ok()?;
                 (membership.member == leader).then_some(connection)
             });

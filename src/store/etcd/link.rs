@@ -1,6 +1,7 @@
 //! The way to etcd: one member at a time, and another one when it fails.
 
 use crate::store::etcd::connection::{Connection, is_said_by_etcd};
+use crate::store::etcd::options::Member;
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::{self, Room};
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
 
 /// What all users of the connection share.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(super) enum State {
 
 /// Keeps the link up; it runs as a task of its own.
 pub(super) struct Supervisor {
-    endpoints: Vec<Endpoint>,
+    members: Vec<Member>,
     prefix: Prefix,
     value_bytes_max: usize,
     state: watch::Sender<State>,
@@ -99,7 +99,7 @@ impl Link {
 
 impl Supervisor {
     pub(super) fn new(
-        endpoints: Vec<Endpoint>,
+        members: Vec<Member>,
         prefix: Prefix,
         value_bytes_max: usize,
     ) -> (Self, Link) {
@@ -107,7 +107,7 @@ impl Supervisor {
         let (sender, suspects) = mpsc::channel(16);
         let link = Link { state: receiver, suspects: sender, alarm: Arc::default() };
         let generation = 0;
-        (Self { endpoints, prefix, value_bytes_max, state, suspects, generation }, link)
+        (Self { members, prefix, value_bytes_max, state, suspects, generation }, link)
     }
 
     /// Connects, watches over the connection, and connects again, for ever.
@@ -163,30 +163,30 @@ impl Supervisor {
     async fn race(&mut self, among: Among<'_>, say: impl Fn(String)) -> Arc<Connection> {
         // A small limit of clients says nothing of batches.
         let wanted = room::wanted(self.value_bytes_max.max(BATCH_BYTES));
-        let (sender, mut failures) = mpsc::channel(self.endpoints.len());
+        let (sender, mut failures) = mpsc::channel(self.members.len());
         let mut attempts = JoinSet::new();
         let (except, cluster) = match among {
             Among::All => (None, None),
             Among::Others(than) => (Some(than.endpoint.as_str()), Some(than.cluster)),
         };
         let is_tried =
-            |endpoint: &&Endpoint| except.is_none_or(|except| *endpoint.uri() != *except);
+            |member: &&Member| except.is_none_or(|except| *member.endpoint.uri() != *except);
         let mut start = Duration::ZERO;
-        for endpoint in self.endpoints.iter().filter(is_tried) {
-            let (endpoint, prefix) = (endpoint.clone(), self.prefix.clone());
+        for member in self.members.iter().filter(is_tried) {
+            let (member, prefix) = (member.clone(), self.prefix.clone());
             let failures = sender.clone();
             attempts.spawn(async move {
                 tokio::time::sleep(start).await;
                 let mut pause = PAUSE_MIN;
                 loop {
-                    let reason = match Connection::open(&endpoint, &prefix, wanted).await {
+                    let reason = match Connection::open(&member, &prefix, wanted).await {
                         Ok(opened) if cluster.is_none_or(|cluster| cluster == opened.cluster) => {
                             return opened;
                         }
                         Ok(_) => "it is of another cluster".to_owned(),
                         Err(reason) => reason,
                     };
-                    let _ = failures.send(format!("{}: {reason}", endpoint.uri())).await;
+                    let _ = failures.send(format!("{}: {reason}", member.endpoint.uri())).await;
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }

@@ -24,7 +24,7 @@ mod lives;
 
 mod upkeep;
 
-pub use options::Options;
+pub use options::{Options, UserOptions};
 
 use crate::keeper::txn::{StoreCommand, StoreEvent};
 use crate::keeper::zxid::Revision;
@@ -72,15 +72,15 @@ impl Etcd {
         options: Options,
         events: mpsc::Sender<StoreEvent>,
     ) -> Result<Self, StoreError> {
-        let endpoints = options.checked_endpoints()?;
+        let members = options.checked_members()?;
         let prefix = Prefix::new(&options.prefix);
         let timeout = options.call_timeout;
         let background = Background::default();
         let (supervisor, link) =
-            Supervisor::new(endpoints.clone(), prefix.clone(), options.value_bytes_max);
+            Supervisor::new(members.clone(), prefix.clone(), options.value_bytes_max);
         background.spawn(supervisor.run());
         wait(&link).await;
-        let (watcher, leader) = LeaderWatcher::new(link.clone(), endpoints);
+        let (watcher, leader) = LeaderWatcher::new(link.clone(), members);
         background.spawn(watcher.run());
         let asked = Arc::new(Notify::new());
         let (to_tell, progress) = (events.clone(), Arc::clone(&asked));

@@ -1,6 +1,8 @@
 //! How to reach etcd, and what of it is ours.
 
 use crate::store::StoreError;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::Endpoint;
 
@@ -9,6 +11,8 @@ use tonic::transport::Endpoint;
 pub struct Options {
     /// URLs of etcd's members (`http://host:port`), the preferred one first.
     pub endpoints: Vec<String>,
+    /// Whom etcd knows us as, if it asks.
+    pub user: Option<UserOptions>,
     /// Everything of ours is under this prefix; the tree's keys come behind it. Not empty.
     pub prefix: String,
     /// The largest value that is going to be written: etcd is asked whether it takes that much.
@@ -21,6 +25,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             endpoints: vec!["http://127.0.0.1:2379".into()],
+            user: None,
             prefix: "/zkshim/".into(),
             value_bytes_max: 1024 * 1024,
             call_timeout: Duration::from_secs(10),
@@ -28,12 +33,34 @@ impl Default for Options {
     }
 }
 
+/// A user of etcd.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UserOptions {
+    /// Its name.
+    pub name: String,
+    /// Its password, which no log shows.
+    pub password: String,
+}
+
+impl fmt::Debug for UserOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.name)
+    }
+}
+
+/// A member of etcd, and how to come in.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) endpoint: Endpoint,
+    pub(super) user: Option<Arc<UserOptions>>,
+}
+
 impl Options {
-    /// The endpoints, ready to connect to. An entry may itself be a list with commas.
+    /// The members, ready to connect to. An entry may itself be a list with commas.
     ///
     /// # Errors
     /// An endpoint is no URL, or there is none, or the prefix is empty.
-    pub(super) fn checked_endpoints(&self) -> Result<Vec<Endpoint>, StoreError> {
+    pub(super) fn checked_members(&self) -> Result<Vec<Member>, StoreError> {
         if self.prefix.is_empty() {
             return Err(StoreError::Option("the prefix must not be empty".into()));
         }
@@ -43,7 +70,9 @@ impl Options {
         if endpoints.is_empty() {
             return Err(StoreError::Option("no etcd endpoint is given".into()));
         }
-        Ok(endpoints)
+        let user = self.user.clone().map(Arc::new);
+        let member = |endpoint| Member { endpoint, user: user.clone() };
+        Ok(endpoints.into_iter().map(member).collect())
     }
 }
 
@@ -80,8 +109,8 @@ mod tests {
 
     fn check(endpoints: &[&str]) -> Result<Vec<String>, String> {
         let endpoints = endpoints.iter().map(|&url| url.to_owned()).collect();
-        let checked = Options { endpoints, ..Options::default() }.checked_endpoints();
-        let name = |endpoint: &Endpoint| endpoint.uri().to_string();
+        let checked = Options { endpoints, ..Options::default() }.checked_members();
+        let name = |member: &Member| member.endpoint.uri().to_string();
         checked.map(|checked| checked.iter().map(name).collect()).map_err(|error| error.to_string())
     }
 
@@ -109,6 +138,13 @@ mod tests {
     #[test]
     fn an_empty_prefix_is_refused() {
         let options = Options { prefix: String::new(), ..Options::default() };
-        assert!(matches!(options.checked_endpoints(), Err(StoreError::Option(_))));
+        assert!(matches!(options.checked_members(), Err(StoreError::Option(_))));
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let user = UserOptions { name: "zk".to_owned(), password: "secret".to_owned() };
+        let options = Options { user: Some(user), ..Options::default() };
+        assert!(!format!("{options:?}").contains("secret"));
     }
 }

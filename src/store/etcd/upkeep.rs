@@ -82,9 +82,10 @@ async fn compacted(connection: &Connection, prefix: &Prefix) -> Result<i64, Stri
         Err(reason) if reason.contains("has been compacted") => {}
         Err(reason) => return Err(reason),
     }
-    let mut watch = connection.watch.clone();
     let options = WatchOptions::new().with_start_revision(1);
-    let mut stream = within(CALL_TIMEOUT, watch.watch(prefix.own_key(), Some(options))).await?;
+    let opening = connection.watch(prefix.own_key(), options);
+    let opened = tokio::time::timeout(CALL_TIMEOUT, opening).await;
+    let mut stream = opened.map_err(|_| "no watch was opened".to_owned())??;
     let told = async {
         loop {
             let message = stream.message().await.map_err(|error| describe(&error))?;

@@ -1,6 +1,6 @@
 //! Clients in several languages through what their users lean on, against the oracle and against
 //! zkshim: Curator 5's recipes, ZooKeeper's command line, go-zookeeper, the C client,
-//! node-zookeeper-client, and Rust's zookeeper-client.
+//! node-zookeeper-client, Rust's zookeeper-client, and Patroni.
 //!
 //! Most are programs of steps; the same steps must pass everywhere, and none may be missing.
 
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use compat_tests::clients::steps::{Outcome, run as run_steps};
 use compat_tests::clients::under_test::{Against, UnderTest};
 use compat_tests::clients::zkcli::{matches, run_once, run_transcript};
-use compat_tests::clients::{built, can_run, class_path, has_header};
+use compat_tests::clients::{built, can_run, class_path, has_header, patroni_python, source};
 
 const CURATOR_STEPS: &[&str] = &[
     "leader-latch",
@@ -284,6 +284,42 @@ fn rust(test: &str, against: Against) -> Result<()> {
     }
     let command = Command::new(built("rust-client")?);
     all_pass("zookeeper-client's steps", command, &against.start()?, RUST_STEPS)
+}
+
+const PATRONI_STEPS: &[&str] = &[
+    "initialized_once",
+    "members_touch_themselves",
+    "one_leader",
+    "settings_with_versions",
+    "leader_steps_down",
+    "leader_keeps_its_place_cut",
+    "leader_keeps_its_place_moved",
+    "leader_is_replaced",
+    "cluster_removed",
+];
+
+#[test]
+fn patronis_steps_pass_on_zookeeper() -> Result<()> {
+    patroni("patronis_steps_pass_on_zookeeper", Against::ZooKeeper)
+}
+
+#[test]
+fn patronis_steps_pass_on_zkshim_embedded() -> Result<()> {
+    patroni("patronis_steps_pass_on_zkshim_embedded", Against::Embedded)
+}
+
+#[test]
+fn patronis_steps_pass_on_two_zkshim_on_etcd() -> Result<()> {
+    patroni("patronis_steps_pass_on_two_zkshim_on_etcd", Against::TwoOnEtcd)
+}
+
+fn patroni(test: &str, against: Against) -> Result<()> {
+    if !can_run(test, &["python3"], against)? {
+        return Ok(());
+    }
+    let mut command = Command::new(patroni_python()?);
+    command.arg("-u").arg(source("python/patroni_steps.py"));
+    all_pass("Patroni's steps", command, &against.start()?, PATRONI_STEPS)
 }
 
 /// Short-lived and small: the cheap collector and compiler start faster on few cores.

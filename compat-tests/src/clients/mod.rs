@@ -107,6 +107,14 @@ pub fn kazoo_python() -> Result<PathBuf> {
     tool_output("compat-tests/python/fetch-kazoo").map(PathBuf::from)
 }
 
+/// The Python that has Patroni.
+///
+/// # Errors
+/// It cannot be installed.
+pub fn patroni_python() -> Result<PathBuf> {
+    tool_output("compat-tests/python/fetch-patroni").map(PathBuf::from)
+}
+
 /// A file of this package.
 #[must_use]
 pub fn source(path: &str) -> PathBuf {

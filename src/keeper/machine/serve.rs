@@ -13,6 +13,7 @@ use crate::keeper::request::{
 };
 use crate::keeper::sessions::{KeyState, Pending, Stay, Work};
 use crate::keeper::time::Now;
+use crate::keeper::txn::LeaseId;
 use crate::keeper::zxid::Zxid;
 use std::sync::Arc;
 
@@ -153,6 +154,11 @@ impl Keeper {
                         return;
                     }
                     self.attach_turn(session)
+                }
+                Work::Open { .. } if local.lease == LeaseId::NONE => {
+                    // Its lease has turned out to be gone while the key was on its way.
+                    local.blocked = true;
+                    return;
                 }
                 Work::Open { .. } | Work::Expire => Turn::Write,
             };

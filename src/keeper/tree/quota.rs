@@ -130,6 +130,11 @@ impl Tree {
             self.quotas.active.insert(root.into(), usage);
             self.show(root, usage);
         }
+        let known = |root: &str| self.quotas.active.get_key_value(root);
+        let tracked = subtree_of_stats(path).and_then(known);
+        if let Some((root, usage)) = tracked.map(|(root, usage)| (root.clone(), *usage)) {
+            self.show(&root, usage);
+        }
     }
 
     /// A znode of the quota tree went.
@@ -185,6 +190,16 @@ mod tests {
         tree.remove("/zookeeper/quota/q/zookeeper_limits");
         tree.insert("/q/b", with_data("1"));
         assert_eq!(stats(&tree), Some("count=1,bytes=0".into()), "nobody tracks any more");
+    }
+
+    #[test]
+    fn statistics_that_come_after_their_limits_show_what_there_is() {
+        let mut tree = Tree::new();
+        tree.insert("/q", with_data("123"));
+        tree.insert("/zookeeper/quota/q", with_data(""));
+        tree.insert(LIMITS_OF_Q, with_data("count=2,bytes=-1"));
+        tree.insert("/zookeeper/quota/q/zookeeper_stats", with_data("count=7,bytes=7"));
+        assert_eq!(stats(&tree), Some("count=1,bytes=3".into()), "as after a load");
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl Keeper {
         match event {
             StoreEvent::Loaded(snapshot) => self.load(snapshot),
             StoreEvent::Deleted(past) => {
+                self.past_is_known(&past);
                 self.have_ended(&past.deletions);
                 let learnt = self.replica.learn(past);
                 self.write_down_learnt(learnt);
@@ -79,6 +80,7 @@ impl Keeper {
         let first = !self.loaded;
         let revision = snapshot.revision;
         self.have_ended(&snapshot.deletions);
+        self.past_is_to_come(&snapshot);
         let is_another = snapshot.is_another_history || revision < self.replica.applied;
         if is_another {
             tracing::error!(

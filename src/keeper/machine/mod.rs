@@ -214,6 +214,8 @@ pub struct Keeper {
     /// Clients with sessions of which nobody has heard, and how long they wait.
     adoptions: Vec<(Duration, ConnectionId, Connect)>,
     ended: Ended,
+    /// It is not known before this which sessions ended before the last load.
+    past_known_at: Duration,
     /// Clients that are refused once it is certain that their session gets no key.
     spending: FxHashMap<SessionId, Vec<(ConnectionId, Connect)>>,
     /// When it is forgotten that sessions get no key, in order.
@@ -284,6 +286,7 @@ impl Keeper {
             unwritten: BinaryHeap::new(),
             adoptions: Vec::new(),
             ended: Ended::default(),
+            past_known_at: Duration::ZERO,
             spending: FxHashMap::default(),
             spent: VecDeque::new(),
             unsaid: Vec::new(),

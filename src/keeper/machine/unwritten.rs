@@ -11,7 +11,7 @@ use crate::keeper::machine::{Internal, Keeper, Waiter};
 use crate::keeper::request::{Body, Connect, ConnectionId, Operation, SessionId};
 use crate::keeper::sessions::proof::Proof;
 use crate::keeper::sessions::{KeyState, Local, Pending, Stay, Work};
-use crate::keeper::txn::Deletion;
+use crate::keeper::txn::{Deletion, PastDeletions, Snapshot};
 use rand_chacha::rand_core::RngCore;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -31,6 +31,9 @@ const SAY_AFTER: Duration = Duration::from_millis(100);
 
 /// How long a shim that meets a session without a key waits for word of its end.
 const ADOPT_AFTER: Duration = Duration::from_millis(400);
+
+/// How long a shim that was just loaded waits for what etcd's history tells of the time before.
+const PAST_KNOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// An end is told only afterwards if etcd was heard of so lately.
 const HEARD_WITHIN: Duration = Duration::from_millis(400);
@@ -251,6 +254,21 @@ impl Keeper {
         }
     }
 
+    /// After a load etcd's history is read, in which sessions may have ended: nobody is believed
+    /// before. It may be too long to be waited for.
+    pub(super) fn past_is_to_come(&mut self, snapshot: &Snapshot) {
+        let nothing = snapshot.deletions_since >= snapshot.revision;
+        let wait = if nothing { PAST_KNOWN_WITHIN } else { Duration::ZERO };
+        self.past_known_at = self.now.monotonic + wait;
+    }
+
+    /// It has been read, if this is about the last load.
+    pub(super) fn past_is_known(&mut self, past: &PastDeletions) {
+        if past.until == self.replica.uncertain_until {
+            self.past_known_at = self.now.monotonic;
+        }
+    }
+
     /// What is due of all this.
     pub(super) fn unwritten_due(&mut self) {
         let now = self.now.monotonic;
@@ -271,7 +289,7 @@ impl Keeper {
         }
         let adoptions = std::mem::take(&mut self.adoptions);
         for (due, connection, connect) in adoptions {
-            if due <= now {
+            if due.max(self.past_known_at) <= now {
                 self.barriers.wait(Waiter::Adopt(connection, connect));
             } else {
                 self.adoptions.push((due, connection, connect));
@@ -290,6 +308,7 @@ impl Keeper {
     pub(super) fn next_unwritten(&self) -> Option<Duration> {
         let key = self.unwritten.peek().map(|Reverse((due, _))| *due);
         let adoption = self.adoptions.iter().map(|(due, ..)| *due).min();
+        let adoption = adoption.map(|due| due.max(self.past_known_at));
         [key, adoption, self.say_at].into_iter().flatten().min()
     }
 }

@@ -5,7 +5,8 @@ use zkshim::keeper::Output;
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::keyspace::Slot;
 use zkshim::keeper::request::{Body, Connected, Outgoing, Reply};
-use zkshim::keeper::txn::{Compare, Op, StoreCommand, Txn};
+use zkshim::keeper::txn::{Compare, LeaseId, Op, StoreCommand, Txn};
+use zkshim::keeper::zxid::Revision;
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +57,25 @@ pub(crate) enum Break {
     DataGarbled,
     /// Clients are told of failures for which there is no reason.
     FailuresInvented,
+    /// Shims do not tell one another of sessions that ended without a key.
+    EndsUntold,
+    /// A shim that has lost etcd says that a session is closed, and does nothing.
+    ClosesUnheard,
+    /// A session's first key is written whatever other shims have said of it.
+    RefusalsForgotten,
+    /// What a shim has of its own is on no lease.
+    ClaimsStay,
+    /// Shims enforce no quota.
+    QuotasForgotten,
+    /// The statistics of a quota are as they were when they began.
+    StatisticsStay,
+    /// Some of what a shim says is without the tree's zxid offset.
+    OffsetForgotten,
 }
 
 impl Break {
     /// All of them.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::EventsLost,
         Self::EventsTwice,
         Self::AnswersEarly,
@@ -84,6 +99,13 @@ impl Break {
         Self::WritesLost,
         Self::DataGarbled,
         Self::FailuresInvented,
+        Self::EndsUntold,
+        Self::ClosesUnheard,
+        Self::RefusalsForgotten,
+        Self::ClaimsStay,
+        Self::OffsetForgotten,
+        Self::QuotasForgotten,
+        Self::StatisticsStay,
     ];
 
     /// What a shim puts out.
@@ -105,7 +127,11 @@ impl Break {
                     }
                 }
             }
-            Self::WritesLost | Self::DataGarbled | Self::FailuresInvented | Self::ZxidsFall => {
+            Self::StatisticsStay
+            | Self::WritesLost
+            | Self::DataGarbled
+            | Self::FailuresInvented
+            | Self::ZxidsFall => {
                 for output in outputs {
                     if let Output::Send(_, outgoing) = output
                         && random.chance(50)
@@ -130,6 +156,10 @@ impl Break {
                 *outcome = Ok(Body::Path(Some("/a".into())));
             }
             (
+                Self::StatisticsStay,
+                Outgoing::Reply(Reply { outcome: Ok(Body::Data(Some(data), _)), .. }),
+            ) if data.starts_with(b"count=") => *data = "count=1,bytes=0".into(),
+            (
                 Self::DataGarbled,
                 Outgoing::Reply(Reply { outcome: Ok(Body::Data(data, _)), .. }),
             ) => {
@@ -149,11 +179,17 @@ impl Break {
         let StoreCommand::Commit(_, txn) = command else { return true };
         match self {
             Self::FenceIgnored => strip(txn, |compare| {
-                let (Compare::ModRevision(key, _)
-                | Compare::CreateRevision(key, _)
-                | Compare::Lease(key, _)
-                | Compare::Value(key, _)) = compare;
-                !matches!(Slot::parse(key), Some(Slot::Session(_) | Slot::Last))
+                if matches!(compare, Compare::ModRevision(key, _) | Compare::Value(key, _)
+                    if matches!(Slot::parse(key), Some(Slot::Last)))
+                {
+                    return false;
+                }
+                let (Compare::ModRevision(key, at) | Compare::CreateRevision(key, at)) = compare
+                else {
+                    return true;
+                };
+                // Its absence is no fence: it is what a first key rests on.
+                *at == Revision::NEVER || !matches!(Slot::parse(key), Some(Slot::Session(_)))
             }),
             Self::OthersIgnored => strip(txn, |compare| {
                 let (Compare::ModRevision(key, _)
@@ -163,6 +199,14 @@ impl Break {
                 !matches!(Slot::parse(key), Some(Slot::Last))
             }),
             Self::GuardsIgnored => strip(txn, |_| false),
+            Self::RefusalsForgotten => strip(txn, |compare| {
+                let Compare::ModRevision(key, _) = compare else { return true };
+                !matches!(Slot::parse(key), Some(Slot::Spent(_) | Slot::Last))
+            }),
+            Self::EndsUntold => {
+                leave_out(&mut txn.then, |key| matches!(Slot::parse(key), Some(Slot::Ended(_))))
+            }
+            Self::ClaimsStay => unlease(txn),
             Self::SilenceKept => return !ends_a_session(txn),
             _ => {}
         }
@@ -200,6 +244,38 @@ fn strip(txn: &mut Txn, keep: fn(&Compare) -> bool) {
             strip(nested, keep);
         }
     }
+}
+
+fn leave_out(ops: &mut Vec<Op>, what: fn(&[u8]) -> bool) {
+    ops.retain(|op| !matches!(op, Op::Put { key, .. } if what(key)));
+    for op in ops {
+        if let Op::Txn(nested) = op {
+            leave_out(&mut nested.then, what);
+        }
+    }
+}
+
+/// Claims are put on no lease.
+fn unlease(txn: &mut Txn) {
+    for op in txn.then.iter_mut().chain(&mut txn.otherwise) {
+        match op {
+            Op::Put { key, lease, .. } if matches!(Slot::parse(key), Some(Slot::Claim(..))) => {
+                *lease = LeaseId::NONE;
+            }
+            Op::Txn(nested) => unlease(nested),
+            _ => {}
+        }
+    }
+}
+
+/// A session's key is written for the first time.
+pub(crate) fn writes_first_key(txn: &Txn) -> bool {
+    let is_first = |compare: &Compare| {
+        let Compare::ModRevision(key, Revision::NEVER) = compare else { return false };
+        matches!(Slot::parse(key), Some(Slot::Session(_)))
+    };
+    txn.compares.iter().any(is_first)
+        || txn.then.iter().any(|op| matches!(op, Op::Txn(nested) if writes_first_key(nested)))
 }
 
 /// It changes nothing, whatever it finds.

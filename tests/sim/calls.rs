@@ -1,6 +1,6 @@
 //! What a shim asks of etcd, on its way there and back.
 
-use crate::breaks::{Break, ends_a_session, is_read, unguarded};
+use crate::breaks::{Break, ends_a_session, is_read, unguarded, writes_first_key};
 use crate::etcd::{Fate, refused, unanswered};
 use crate::random::Source;
 use crate::script::Decision;
@@ -134,6 +134,15 @@ impl World {
         match (self.breaks, &*command) {
             (Some(Break::EndsLate), StoreCommand::Commit(_, txn)) if ends_a_session(txn) => {
                 *fate = Fate::Late(Duration::from_secs(40));
+            }
+            (Some(Break::RefusalsForgotten), StoreCommand::Commit(_, txn))
+                if writes_first_key(txn) =>
+            {
+                // Only what comes late runs into a refusal.
+                let random = self.chance.of(Source::Break);
+                if random.chance(300) {
+                    *fate = Fate::Late(random.millis(5_000, 60_000));
+                }
             }
             (Some(Break::UnknownRepeated), StoreCommand::Commit(..))
                 if matches!(*fate, Fate::AnswerLost | Fate::Late(_)) =>

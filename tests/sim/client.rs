@@ -4,6 +4,7 @@
 use crate::checks::{AUTH_XID, Answered, Sent};
 use crate::queue::Place;
 use crate::random::Source;
+use crate::script::Decision;
 use crate::world::{Event, Start, Wire, World, millis};
 use bytes::Bytes;
 use jute::Text;
@@ -265,7 +266,8 @@ impl World {
                 _ => client.under_way.push_back(self.now),
             }
             let identities = client.identities.as_slice().into();
-            let sent = Sent { xid, operation: operation.clone(), revision, identities };
+            let told = Revision(client.last_zxid.0);
+            let sent = Sent { xid, operation: operation.clone(), revision, told, identities };
             self.checks.sent(connection, sent);
             requests.push(Request { xid, operation });
         }
@@ -313,7 +315,7 @@ impl World {
     }
 
     fn replied(&mut self, index: usize, connection: ConnectionId, reply: &Reply) {
-        let answered = match self.checks.reply(connection, reply) {
+        let answered = match self.checks.reply(connection, reply, self.now) {
             Ok(answered) => answered,
             Err(violation) => {
                 self.judge(Err(format!("{connection:?} of client {index}: {violation}")));
@@ -338,13 +340,27 @@ impl World {
         }
         client.watches.replied(&sent, reply);
         if sent.operation == Operation::CloseSession {
-            self.forget_session(index);
-            self.clients[index].link = Link::Away;
-            self.clients[index].away_since = self.now;
+            self.closed(index);
             return;
         }
         self.lock_replied(index, &sent, reply, alive_until);
         self.queue_replied(index, &sent, reply, alive_until);
+    }
+
+    /// A client has closed its session. Some try it once more, and must be refused.
+    fn closed(&mut self, index: usize) {
+        let client = &self.clients[index];
+        let number = client.opened;
+        let tries = client.home.is_none() && !client.leaving;
+        let (session, password) = (client.session, client.password.clone());
+        self.forget_session(index);
+        let client = &mut self.clients[index];
+        client.link = Link::Away;
+        client.away_since = self.now;
+        let returns = tries && self.chance.once(Source::Closed(index, number)).chance(600);
+        if returns && self.script.takes(Decision::Return(index, number)) {
+            (client.session, client.password) = (session, password);
+        }
     }
 
     /// What it had is gone; the next session starts afresh.

@@ -58,10 +58,10 @@ impl World {
             if status.outstanding != 0 {
                 return Err(format!("shim {index} at rest: {status:?}"));
             }
-            if status.zxid.0 < last.0 {
+            let at = Revision(status.zxid.0 - self.plan.offset);
+            if at < last {
                 return Err(format!("shim {index} is at {}, etcd at {last}", status.zxid));
             }
-            let at = Revision(status.zxid.0);
             if status.znodes != self.checks.model.paths(at).len() {
                 return Err(format!("shim {index} has {} znodes at {at}", status.znodes));
             }

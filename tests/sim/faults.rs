@@ -182,7 +182,7 @@ impl World {
     }
 
     /// `forget`: what it misses is compacted meanwhile.
-    fn unlink(&mut self, shim: usize, forget: bool, random: &mut Random) {
+    pub(crate) fn unlink(&mut self, shim: usize, forget: bool, random: &mut Random) {
         if self.shims[shim].keeper.is_none() || !self.shims[shim].linked {
             return;
         }
@@ -243,6 +243,13 @@ impl World {
     pub(crate) fn just_opened(&mut self, index: usize, connection: ConnectionId) {
         self.clients[index].opened += 1;
         let number = self.clients[index].opened;
+        // A short session, as of those who look for a server.
+        let short = self.clients[index].home.is_none()
+            && self.chance.once(Source::Closed(index, number)).chance(40);
+        if short && self.script.takes(Decision::Opened(index, number)) {
+            self.say_goodbye(index);
+            return;
+        }
         let usual = self.clients[index].home.is_some() || !self.plan.churn || !self.faulty;
         let mut random = self.chance.once(Source::Opened(index, number));
         let drawn = random.below(100);
@@ -266,6 +273,14 @@ impl World {
                 self.schedule(soon, Event::Break(connection));
             }
             50..55 if !self.plan.sole => self.slow_down(shim, &mut random),
+            55..57 if !self.plan.sole => {
+                // It closes what has no key yet, when its shim has lost etcd or is about to.
+                let (lost, left) = (random.millis(0, 600), random.millis(100, 1500));
+                let start = self.start_of(shim);
+                self.schedule(self.now + lost, Event::Unlink(start, random));
+                self.clients[index].silent_until = self.now + left;
+                self.schedule(self.now + left, Event::Goodbye(index, connection));
+            }
             _ => self.say_goodbye(index),
         }
     }

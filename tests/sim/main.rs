@@ -16,6 +16,7 @@ mod faults;
 mod lock;
 mod model;
 mod mutants;
+mod offset;
 mod plan;
 mod queue;
 mod random;

@@ -60,6 +60,8 @@ pub(crate) struct Node {
 /// See the file's text.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
+    /// Hard limits of quotas hold.
+    pub(crate) enforces_quotas: bool,
     pub(crate) moments: BTreeMap<Revision, Moment>,
     keys: BTreeMap<Key, Vec<Version>>,
     /// Every child that a path ever had, and from when on it was there or not.
@@ -282,7 +284,10 @@ impl Model {
                 Kind::Ephemeral(session) => session.0,
                 _ => 0,
             },
-            data_length: value.data.as_ref().map_or(0, Bytes::len) as i32,
+            data_length: self
+                .statistics(path, at)
+                .or(value.data)
+                .map_or(0, |data| data.len() as i32),
             num_children: children,
             pzxid: self.stirred(path, at).0.max(born.0),
         })

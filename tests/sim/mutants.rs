@@ -185,6 +185,44 @@ fn a_shim_that_serves_on_without_etcd_is_noticed() {
     check_noticed(Break::BarriersLocal, &["without etcd since"]);
 }
 
+#[test]
+fn an_end_of_which_no_other_shim_hears_is_noticed() {
+    check_noticed(Break::EndsUntold, &["lives on after it was closed"]);
+}
+
+#[test]
+fn a_close_that_is_confirmed_without_etcd_is_noticed() {
+    check_noticed(Break::ClosesUnheard, &["lives on after it was closed"]);
+}
+
+#[test]
+fn a_key_that_comes_after_a_refusal_is_noticed() {
+    check_noticed(
+        Break::RefusalsForgotten,
+        &["comes after its end", "after it was refused", "after it was closed"],
+    );
+}
+
+#[test]
+fn a_claim_that_outlives_its_shim_is_noticed() {
+    check_noticed(Break::ClaimsStay, &["are on the leases"]);
+}
+
+#[test]
+fn a_zxid_without_the_offset_is_noticed() {
+    check_noticed(Break::OffsetForgotten, &["was seen", "wrong stat", "expected Ok", "mzxid"]);
+}
+
+#[test]
+fn a_quota_that_is_exceeded_is_noticed() {
+    check_noticed(Break::QuotasForgotten, &["exceeds its quota"]);
+}
+
+#[test]
+fn statistics_of_a_quota_that_stand_still_are_noticed() {
+    check_noticed(Break::StatisticsStay, &["expected Ok(Data"]);
+}
+
 /// What the check of locks alone says, as if there were no other.
 #[test]
 fn a_lock_that_two_hold_is_noticed() {

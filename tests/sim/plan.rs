@@ -44,6 +44,12 @@ pub(crate) struct Plan {
     pub(crate) churn: bool,
     /// How far the shims' clocks may be apart.
     pub(crate) skew_ms: i64,
+    /// What zxids are above revisions.
+    pub(crate) offset: i64,
+    /// Some subtrees have quotas.
+    pub(crate) quotas: bool,
+    /// Hard limits are enforced.
+    pub(crate) enforce_quota: bool,
 }
 
 impl Plan {
@@ -82,6 +88,9 @@ impl Plan {
             session_key_delay: Duration::from_millis(random.pick(&[0, 500, 2000, 2000])),
             churn: random.chance(400),
             skew_ms: random.pick(if wide { &[5_000, 3_600_000] } else { &[0, 0, 200, 500] }),
+            offset: random.pick(&[0, 0, 1000, 1 << 40]),
+            quotas: random.chance(300),
+            enforce_quota: random.chance(600),
         }
     }
 

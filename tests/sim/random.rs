@@ -23,6 +23,8 @@ pub(crate) enum Source {
     Work(usize, u64),
     /// What happens just after a client has got a session.
     Opened(usize, u64),
+    /// Whether it comes back with a session that it has closed.
+    Closed(usize, u64),
     /// What goes between a client and the shims, at a time.
     Network(usize, u64),
     /// A shim's start and its inside.
@@ -79,6 +81,7 @@ impl Random {
             Source::Break => (10, 0, 0),
             Source::Opened(client, number) => (11, client, number),
             Source::Member(member, at) => (12, member, at),
+            Source::Closed(client, number) => (13, client, number),
         };
         let mut mixed = Self(seed ^ 0x5851_f42d_4c95_7f2d);
         for part in [kind, first as u64, second] {

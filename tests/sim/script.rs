@@ -24,6 +24,8 @@ pub(crate) enum Decision {
     Work(usize, u64),
     /// `o2.3`: what happens just after a client has got a session.
     Opened(usize, u64),
+    /// `r2.3`: a client comes back with a session that it has closed.
+    Return(usize, u64),
     /// `c1.20`: what a shim asks of etcd in a moment goes wrong.
     Call(usize, u64),
 }
@@ -68,6 +70,7 @@ impl fmt::Display for Decision {
             Self::Fault(number) => write!(out, "f{number}"),
             Self::Work(client, number) => write!(out, "w{client}.{number}"),
             Self::Opened(client, number) => write!(out, "o{client}.{number}"),
+            Self::Return(client, number) => write!(out, "r{client}.{number}"),
             Self::Call(shim, number) => write!(out, "c{shim}.{number}"),
         }
     }
@@ -93,6 +96,7 @@ impl FromStr for Decision {
             (_, "f") => Self::Fault(number(rest)?),
             (_, "w") => pair(rest).map(|(client, number)| Self::Work(client, number))?,
             (_, "o") => pair(rest).map(|(client, number)| Self::Opened(client, number))?,
+            (_, "r") => pair(rest).map(|(client, number)| Self::Return(client, number))?,
             (_, "c") => pair(rest).map(|(shim, number)| Self::Call(shim, number))?,
             _ => return Err(unknown()),
         })
@@ -101,8 +105,19 @@ impl FromStr for Decision {
 
 #[test]
 fn the_names_of_decisions_are_read_back() {
-    use Decision::{Behind, Call, Far, Fault, Join, Lag, Net, Opened, Work};
-    let all = [Net, Far, Lag, Behind, Join(3), Fault(17), Work(0, 5), Opened(1, 2), Call(12, 0)];
+    use Decision::{Behind, Call, Far, Fault, Join, Lag, Net, Opened, Return, Work};
+    let all = [
+        Return(4, 1),
+        Net,
+        Far,
+        Lag,
+        Behind,
+        Join(3),
+        Fault(17),
+        Work(0, 5),
+        Opened(1, 2),
+        Call(12, 0),
+    ];
     for decision in all {
         assert_eq!(decision.to_string().parse(), Ok(decision));
     }

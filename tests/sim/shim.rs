@@ -1,13 +1,15 @@
 //! A shim: a `Keeper`, what holds it up, and its ways to etcd and to its clients.
 
+use crate::breaks::Break;
 use crate::client::{PEER, identify};
+use crate::offset;
 use crate::random::Source;
 use crate::world::{Event, Start, Wire, World};
 use std::time::Duration;
-use zkshim::keeper::request::{Connect, ConnectionId, Operation, Outgoing, Request};
+use zkshim::keeper::request::{Body, Connect, ConnectionId, Operation, Outgoing, Reply, Request};
 use zkshim::keeper::time::Now;
 use zkshim::keeper::txn::StoreEvent;
-use zkshim::keeper::zxid::Revision;
+use zkshim::keeper::zxid::{Revision, Zxid};
 use zkshim::keeper::{Keeper, Options, Output};
 
 /// What is handed to a shim.
@@ -45,6 +47,8 @@ pub(crate) struct Shim {
     pub(crate) steady_since: Duration,
     /// It may not know which children came or went up to here.
     pub(crate) uncertain: Revision,
+    /// It does not know who ended up to here.
+    pub(crate) forgotten: Revision,
     pub(crate) resumed: u64,
     pub(crate) cursor: Revision,
     pub(crate) last_streamed: Duration,
@@ -110,7 +114,7 @@ impl World {
             ttl_nodes: true,
             super_digest: None,
             skip_acl: false,
-            enforce_quota: false,
+            enforce_quota: self.plan.enforce_quota && self.breaks != Some(Break::QuotasForgotten),
             kept_bytes_max: 1 << 30,
             session_key_delay: self.plan.session_key_delay,
             container_check_interval: self.plan.container_check,
@@ -169,8 +173,25 @@ impl World {
             self.shims[shim].held.push(input);
             return;
         }
-        self.hand_in(shim, input);
+        if !self.close_unheard(shim, &input) {
+            self.hand_in(shim, input);
+        }
         self.drain(shim);
+    }
+
+    /// See [`Break::ClosesUnheard`].
+    fn close_unheard(&mut self, shim: usize, input: &Input) -> bool {
+        let Input::Requests(connection, requests) = input else { return false };
+        let [Request { xid, operation: Operation::CloseSession }] = requests[..] else {
+            return false;
+        };
+        let broken = self.breaks == Some(Break::ClosesUnheard) && !self.is_in_touch(shim);
+        if broken {
+            let zxid = Zxid(self.checks.model.last().0);
+            let reply = Reply { xid, zxid, outcome: Ok(Body::Empty) };
+            self.send(*connection, Outgoing::Reply(reply));
+        }
+        broken
     }
 
     /// It moves again: what came meanwhile is all there at once.
@@ -196,11 +217,14 @@ impl World {
         self.before_input(shim, &input);
         let Some(keeper) = &mut self.shims[shim].keeper else { return };
         match input {
-            Input::Connect(connection, connect) => {
+            Input::Connect(connection, mut connect) => {
+                offset::put_on(&mut connect, self.plan.offset);
                 keeper.handle_opened(connection, PEER);
                 keeper.handle_connect(connection, connect, now);
             }
-            Input::Requests(connection, requests) => {
+            Input::Requests(connection, mut requests) => {
+                let offset = self.plan.offset;
+                requests.iter_mut().for_each(|request| offset::put_on_request(request, offset));
                 keeper.handle_requests(connection, requests, now);
             }
             Input::Closed(connection) => keeper.handle_closed(connection, now),
@@ -239,7 +263,9 @@ impl World {
                 self.checks.reloaded(&here, step, snapshot.deletions_since);
                 let there = &mut self.shims[shim];
                 there.uncertain = there.uncertain.max(snapshot.deletions_since);
+                there.forgotten = snapshot.deletions_since;
             }
+            Input::Store(StoreEvent::Deleted(past)) => self.shims[shim].forgotten = past.since,
             Input::Connect(connection, connect) => {
                 self.checks.sessions.touched(connect.session, self.now);
                 if let Some(wire) = self.wires.get_mut(connection) {
@@ -309,7 +335,15 @@ impl World {
         }
         for output in outputs {
             match output {
-                Output::Send(connection, outgoing) => self.send(connection, outgoing),
+                Output::Send(connection, mut outgoing) => {
+                    offset::take_off(&mut outgoing, self.plan.offset);
+                    if self.breaks == Some(Break::OffsetForgotten)
+                        && self.chance.of(Source::Break).chance(50)
+                    {
+                        offset::take_off(&mut outgoing, self.plan.offset);
+                    }
+                    self.send(connection, outgoing);
+                }
                 Output::Close(connection) => self.close_from_shim(connection),
                 Output::Store(command) => self.call(shim, command),
             }
@@ -395,7 +429,8 @@ impl World {
             }
             let (asked, start) = (wire.asked, wire.start);
             let when = (start, self.now, self.is_in_touch(start.shim));
-            let checked = self.checks.connected(connection, asked, answer, when);
+            let forgotten = self.shims[start.shim].forgotten;
+            let checked = self.checks.connected(connection, asked, answer, when, forgotten);
             self.judge(checked);
         }
         let Some(wire) = self.wires.get_mut(&connection) else { return };

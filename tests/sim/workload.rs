@@ -12,6 +12,7 @@ use zkshim::keeper::request::{
     AddWatch, Auth, Check, ConnectionId, Create, CreateOpcode, Delete, MultiOperation,
     MultiReadOperation, Operation, Read, SetAcl, SetData, WatchSelection,
 };
+use zkshim::keeper::tree::{self, quota};
 
 const PATHS: [&str; 16] = [
     "/a", "/b", "/c", "/a/x", "/a/y", "/a/z", "/b/x", "/b/y", "/b/z", "/c/x", "/c/y", "/a/x/p",
@@ -52,7 +53,13 @@ impl World {
         let mut asked = Vec::new();
         for _ in 0..1 + draw.0.below(room) {
             let heavy = self.plan.heavy && draw.0.chance(10);
-            let operation = if heavy { draw.heavy_operation() } else { draw.operation() };
+            let operation = if self.plan.quotas && draw.0.chance(60) {
+                draw.quota_operation()
+            } else if heavy {
+                draw.heavy_operation()
+            } else {
+                draw.operation()
+            };
             asked.push((self.clients[index].next_xid(), operation));
         }
         self.ask(index, asked);
@@ -112,6 +119,29 @@ impl Draw {
         }
     }
 
+    /// On the quotas of two subtrees: they come piece by piece, in any order.
+    fn quota_operation(&mut self) -> Operation {
+        let root = self.0.pick(&["/a", "/b"]);
+        let (limits, stats) = (quota::limits_of(root), quota::stats_of(root));
+        let count = self.0.pick(&[-1, 3, 5, 8]);
+        let bytes = self.0.pick(&[-1, 40, 100]);
+        let own = self.0.next() >> 1;
+        let text = format!("count={own},countHardLimit={count},byteHardLimit={bytes}");
+        let (path, data) = match self.0.below(10) {
+            0..2 => (format!("{}{root}", tree::QUOTA), self.data()),
+            2..4 => (stats, None),
+            4..6 => (limits, Some(text.into())),
+            6..8 => {
+                let (path, data) = (Some(limits.into()), Some(text.into()));
+                return Operation::SetData(SetData { path, data, version: -1 });
+            }
+            _ => return Operation::GetData(Read { path: Some(stats.into()), watch: false }),
+        };
+        let (opcode, acl) = (CreateOpcode::Create, Some(tree::open_acl()));
+        let path = Some(path.into());
+        Operation::Create(Create { opcode, path, data, acl, flags: 0, ttl_ms: -1 })
+    }
+
     /// On a TTL node that goes only by itself.
     fn ttl_operation(&mut self) -> Operation {
         let path = Some(Text::from(format!("{TTL_NAMES}{}", self.0.below(2))));
@@ -119,7 +149,7 @@ impl Draw {
             return Operation::SetData(SetData { path, data: self.data(), version: -1 });
         }
         let ttl_ms = 500 + self.0.below(4000) as i64;
-        let open = zkshim::keeper::tree::open_acl();
+        let open = tree::open_acl();
         let opcode = CreateOpcode::CreateTtl;
         Operation::Create(Create {
             opcode,
@@ -137,7 +167,7 @@ impl Draw {
             opcode: CreateOpcode::Create,
             path: Some(path.into()),
             data,
-            acl: Some(zkshim::keeper::tree::open_acl()),
+            acl: Some(tree::open_acl()),
             flags,
             ttl_ms: -1,
         };

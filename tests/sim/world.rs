@@ -2,18 +2,19 @@
 
 use crate::breaks::Break;
 use crate::checks::Checks;
-use crate::client::Client;
+use crate::client::{Client, Link};
 use crate::etcd::{Etcd, Fate};
 use crate::faults::Fault;
 use crate::plan::Plan;
-use crate::random::{Chance, Source};
+use crate::random::{Chance, Random, Source};
 use crate::script::{Decision, Script};
 use crate::shim::{Input, Shim};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use zkshim::keeper::acl::Identity;
+use zkshim::keeper::keyspace::{Slot, own};
 use zkshim::keeper::request::{ConnectionId, Outgoing, SessionId};
-use zkshim::keeper::txn::{StoreCommand, StoreEvent};
+use zkshim::keeper::txn::{LeaseId, Op, StoreCommand, StoreEvent, Txn};
 use zkshim::keeper::zxid::Revision;
 
 /// A shim at one of its starts; what was meant for an earlier one does not reach it.
@@ -41,6 +42,10 @@ pub(crate) enum Event {
     Client(usize),
     /// A connection breaks.
     Break(ConnectionId),
+    /// A client closes its session, if it is still on this connection.
+    Goodbye(usize, ConnectionId),
+    /// A shim loses etcd.
+    Unlink(Start, Random),
     Fault(u64),
     Mend(Fault),
 }
@@ -171,11 +176,13 @@ impl World {
             script,
             plan,
         };
+        world.checks.model.enforces_quotas = world.plan.enforce_quota;
         world.checks.sessions.late_max = world.plan.late_max();
         world.checks.sessions.clocks_agree = !trial.wide_clocks;
         world.checks.sessions.skew = 2 * Duration::from_millis(world.plan.skew_ms.unsigned_abs());
         world.note(|world| format!("{:?}", world.plan));
         world.etcd.embedded = world.plan.sole;
+        world.set_offset();
         for shim in 0..world.plan.shims {
             world.shims.push(Shim::default());
             world.start(shim);
@@ -195,6 +202,17 @@ impl World {
         let first = world.now + world.chance.of(Source::Faults).millis(1000, 4000);
         world.schedule(first, Event::Fault(0));
         world
+    }
+
+    /// The tree came from a ZooKeeper whose zxids were higher.
+    fn set_offset(&mut self) {
+        if self.plan.offset > 0 {
+            let (key, value) = (Slot::Meta.key(), own::encode_meta(self.plan.offset));
+            let put = Op::Put { key, value, lease: LeaseId::NONE };
+            let txn = Txn { then: vec![put], ..Txn::default() };
+            self.etcd.engine.commit(&txn).expect("a put needs nothing");
+            self.etcd_moved();
+        }
     }
 
     /// Everything from the first connect until nothing is left.
@@ -278,6 +296,17 @@ impl World {
             Event::HangUp(connection) => self.hung_up(connection),
             Event::Client(client) => self.client_acts(client),
             Event::Break(connection) => self.break_wire(connection),
+            Event::Goodbye(client, connection) => {
+                if self.clients[client].link == Link::Open(connection) {
+                    self.say_goodbye(client);
+                }
+            }
+            Event::Unlink(start, mut random) => {
+                if self.shims[start.shim].number == start.number && self.faulty {
+                    self.unlink(start.shim, false, &mut random);
+                    self.note_touch();
+                }
+            }
             Event::Fault(number) => self.fault(number),
             Event::Mend(fault) => self.mend(fault),
         }

@@ -1,12 +1,13 @@
 //! What ZooKeeper says to a write, by the wording of its rules, at one revision of the model.
 
+use crate::checks::quotas::Usage;
 use crate::model::{Model, is_system};
 use jute::Acl;
 use std::collections::BTreeMap;
 use zkshim::keeper::acl::{self, Identity, perms};
 use zkshim::keeper::error::ErrorCode;
 use zkshim::keeper::path;
-use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation, SetAcl};
+use zkshim::keeper::request::{Create, Delete, MultiOperation, Operation, SetAcl, SetData};
 use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::zxid::Revision;
 
@@ -18,6 +19,7 @@ struct View {
     children: i32,
     acl: Vec<Acl>,
     ephemeral: bool,
+    length: i64,
 }
 
 /// The tree at a revision, with what earlier operations of a multi would change.
@@ -40,14 +42,14 @@ pub(crate) fn judge(
     match operation {
         Operation::Create(create) => judge.create(create),
         Operation::Delete(delete) => judge.delete(delete),
-        Operation::SetData(set) => judge.change(set.path.as_deref(), set.version),
+        Operation::SetData(set) => judge.change(set),
         Operation::SetAcl(set) => judge.set_acl(set),
         Operation::Multi(operations) => {
             for (index, operation) in operations.iter().enumerate() {
                 let verdict = match operation {
                     MultiOperation::Create(create) => judge.create(create),
                     MultiOperation::Delete(delete) => judge.delete(delete),
-                    MultiOperation::SetData(set) => judge.change(set.path.as_deref(), set.version),
+                    MultiOperation::SetData(set) => judge.change(set),
                     MultiOperation::Check(check) => {
                         judge.check(check.path.as_deref(), check.version)
                     }
@@ -74,6 +76,7 @@ impl Judge<'_> {
             creates: self.model.creates(path, self.at),
             children: stat.num_children,
             acl: self.model.permissions(path, self.at)?,
+            length: self.model.length(path, self.at),
             ephemeral: node.is_some_and(|node| matches!(node.value.kind, Kind::Ephemeral(_))),
         })
     }
@@ -100,6 +103,8 @@ impl Judge<'_> {
         if parent.ephemeral {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        let length = create.data.as_ref().map_or(0, |data| data.len() as i64);
+        self.check_quota(&path, Usage { count: 1, bytes: length })?;
         parent.creates += 1;
         parent.children += 1;
         self.changed.insert(parent_path, Some(parent));
@@ -110,6 +115,7 @@ impl Judge<'_> {
             children: 0,
             acl,
             ephemeral: matches!(create.flags, 1 | 3),
+            length,
         };
         self.changed.insert(path, Some(view));
         Ok(())
@@ -136,10 +142,19 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn change(&mut self, path: Option<&str>, version: i32) -> Result<(), ErrorCode> {
-        let path = path.unwrap_or_default();
+    /// As it was before the whole request.
+    fn check_quota(&self, path: &str, change: Usage) -> Result<(), ErrorCode> {
+        let exceeds = self.model.exceeds(path, self.at, change);
+        if exceeds { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+    }
+
+    fn change(&mut self, set: &SetData) -> Result<(), ErrorCode> {
+        let (path, version) = (set.path.as_deref().unwrap_or_default(), set.version);
+        let length = set.data.as_ref().map_or(0, |data| data.len() as i64);
         let mut view = self.find(path).ok_or(ErrorCode::NoNode)?;
         self.permits(&view, perms::WRITE)?;
+        self.check_quota(path, Usage { count: 0, bytes: length - view.length })?;
+        view.length = length;
         if version != -1 && version != view.version {
             return Err(ErrorCode::BadVersion);
         }

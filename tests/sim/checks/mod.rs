@@ -5,6 +5,7 @@
 pub(crate) mod history;
 mod judge;
 mod locks;
+mod quotas;
 mod reads;
 mod replies;
 mod rest;
@@ -39,6 +40,8 @@ pub(crate) struct Sent {
     pub(crate) operation: Operation,
     /// etcd's revision when it was sent.
     pub(crate) revision: Revision,
+    /// What its client had been told of by then: its shim knows no less.
+    pub(crate) told: Revision,
     /// Who the client is to the shim by then.
     pub(crate) identities: Arc<[Identity]>,
 }
@@ -181,6 +184,7 @@ impl Checks {
         asked: SessionId,
         answer: &Connected,
         (start, now, in_touch): (Start, Duration, bool),
+        forgotten: Revision,
     ) -> Result<(), String> {
         let at = self.model.last();
         match answer {
@@ -202,7 +206,8 @@ impl Checks {
                 }
                 let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
                 let when = (start, now, in_touch);
-                self.sessions.accepted(*session, connection, timeout, when)?;
+                self.sessions.accepted(*session, connection, timeout, when, forgotten)?;
+                self.locks.lenient = self.sessions.revived;
                 let there = self.model.session(*session, at).is_some();
                 if there {
                     self.sessions.has_key(*session);
@@ -228,6 +233,7 @@ impl Checks {
         &mut self,
         connection: ConnectionId,
         reply: &Reply,
+        now: Duration,
     ) -> Result<Answered, String> {
         self.replies += 1;
         let seen = self.connections.get_mut(&connection).ok_or("reply on no connection")?;
@@ -259,6 +265,9 @@ impl Checks {
         }
         seen.begin(Revision(reply.zxid.0));
         seen.armed.reply(&self.model, reply.zxid)?;
+        if sent.operation == Operation::CloseSession {
+            self.sessions.closed(seen.session, now);
+        }
         replies::check(&self.model, seen, &sent, reply, before)?;
         self.writes.answered(seen.session, &sent, reply)?;
         Ok(Answered::Request(sent))

@@ -111,6 +111,7 @@ impl Look<'_> {
         let stat = self.stat(path)?;
         let node = self.model.node(path, self.at);
         let data = node.map_or(Some(Bytes::new()), |node| node.value.data);
+        let data = self.model.statistics(path, self.at).or(data);
         Ok(Body::Data(data.as_deref().map(Data::from), stat))
     }
 

@@ -2,6 +2,7 @@
 //! request was under way.
 
 use crate::checks::judge::judge;
+use crate::checks::quotas::Usage;
 use crate::checks::{Seen, Sent, reads};
 use crate::model::Model;
 use zkshim::keeper::error::ErrorCode;
@@ -57,9 +58,15 @@ fn write(model: &Model, sent: &Sent, reply: &Reply, before: Zxid) -> Result<(), 
     if at < sent.revision {
         return Err(format!("{:?} was answered by an older tree: {reply:?}", sent.operation));
     }
-    let Some(failed) = failure(reply) else { return success(model, sent, reply, at) };
+    let Some(failed) = failure(reply) else {
+        check_quota(model, sent, at, Revision(sent.told.0.min(at.0 - 1)))?;
+        return success(model, sent, reply, at);
+    };
     // Requests that share a revision see the tree before it, and what those before them did.
     let from = sent.revision.max(Revision(before.0.min(at.0 - 1)));
+    // What a quota's subtree holds is as the shim knew it, which may be older.
+    let quota = failed.1 == ErrorCode::QuotaExceeded;
+    let from = if quota { Revision(sent.told.0.min(from.0)) } else { from };
     let mut verdicts = (from.0..=at.0)
         .rev()
         .map(|at| judge(model, Revision(at), &sent.identities, &sent.operation));
@@ -71,6 +78,31 @@ fn write(model: &Model, sent: &Sent, reply: &Reply, before: Zxid) -> Result<(), 
         judge(model, at, &sent.identities, &sent.operation),
         sent.operation
     ))
+}
+
+/// What was done was within its quota at some moment that its shim knew, or all of it fits.
+fn check_quota(model: &Model, sent: &Sent, at: Revision, from: Revision) -> Result<(), String> {
+    let (path, length) = match &sent.operation {
+        Operation::Create(create) => (create.path.as_deref(), create.data.as_ref()),
+        Operation::SetData(set) => (set.path.as_deref(), set.data.as_ref()),
+        _ => return Ok(()),
+    };
+    let (path, length) = (path.unwrap_or_default(), length.map_or(0, |data| data.len() as i64));
+    let exceeds = |at: Revision| {
+        let change = match &sent.operation {
+            Operation::Create(_) => Usage { count: 1, bytes: length },
+            _ => Usage { count: 0, bytes: length - model.length(path, at) },
+        };
+        model.exceeds(path, at, change)
+    };
+    // What was done in the same revision before this may have made room.
+    let stirred = model.told(at).iter().any(|told| {
+        told.kind == StepKind::Deleted || told.path.starts_with(zkshim::keeper::tree::QUOTA)
+    });
+    let fits = stirred
+        || !model.is_exceeded(path, at)
+        || (from.0..at.0).rev().any(|at| !exceeds(Revision(at)));
+    if fits { Ok(()) } else { Err(format!("{sent:?} exceeds its quota at {at}")) }
 }
 
 /// It may be more than fits into a txn.

@@ -1,8 +1,8 @@
 //! What must hold of the keys once nothing moves any more, and of znodes that go by themselves.
 
 use crate::model::{Model, is_system};
-use std::collections::BTreeSet;
-use zkshim::keeper::keyspace::{Slot, StepKind};
+use std::collections::{BTreeMap, BTreeSet};
+use zkshim::keeper::keyspace::{ShimId, Slot, StepKind};
 use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::LeaseId;
 use zkshim::keeper::zxid::Revision;
@@ -13,18 +13,21 @@ pub(crate) const TTL_NAMES: &str = "/a/ttl";
 pub(crate) fn check(model: &Model) -> Result<(), String> {
     let last = model.last();
     let mut sessions = BTreeSet::new();
-    let mut shims = BTreeSet::new();
+    let mut shims: BTreeMap<ShimId, BTreeSet<LeaseId>> = BTreeMap::new();
     for entry in model.entries() {
         match Slot::parse(&entry.key) {
             Some(Slot::Session(_)) if !sessions.insert(entry.lease) => {
                 return Err(format!("two sessions are on lease {:?}", entry.lease));
             }
-            Some(Slot::Batch(_)) => {
-                shims.insert(entry.lease);
+            // Whichever of them a shim has, they are on one lease.
+            Some(Slot::Batch(shim) | Slot::Claim(_, shim) | Slot::Ended(shim)) => {
+                shims.entry(shim).or_default().insert(entry.lease);
             }
             _ => {}
         }
     }
+    check_shims(&shims, &sessions)?;
+    let shims: BTreeSet<LeaseId> = shims.into_values().flatten().collect();
     for entry in model.entries() {
         let Some(slot) = Slot::parse(&entry.key) else {
             return Err(format!("key {:?} is none of ours", entry.key));
@@ -40,11 +43,25 @@ pub(crate) fn check(model: &Model) -> Result<(), String> {
             return Err(format!("{slot:?} is there without its znode"));
         }
         let known = sessions.contains(&entry.lease) || shims.contains(&entry.lease);
-        // A shim may have claimed a key before it has written anything.
-        let claim = matches!(slot, Slot::Claim(..));
-        if entry.lease != LeaseId::NONE && !known && !claim {
+        if entry.lease != LeaseId::NONE && !known {
             return Err(format!("{slot:?} is on a lease without its session"));
         }
+    }
+    Ok(())
+}
+
+/// What shims have of their own is each on its shim's lease, and on nobody else's.
+fn check_shims(
+    shims: &BTreeMap<ShimId, BTreeSet<LeaseId>>,
+    sessions: &BTreeSet<LeaseId>,
+) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (shim, leases) in shims {
+        let foreign = |lease| sessions.contains(lease) || *lease == LeaseId::NONE;
+        if leases.len() > 1 || leases.iter().any(foreign) || !seen.is_disjoint(leases) {
+            return Err(format!("keys of {shim:?} are on the leases {leases:?}"));
+        }
+        seen.extend(leases);
     }
     Ok(())
 }

@@ -6,13 +6,20 @@ use std::time::Duration;
 use zkshim::keeper::keyspace::{NodeValue, Slot};
 use zkshim::keeper::request::{ConnectionId, SessionId};
 use zkshim::keeper::tree::record::Kind;
-use zkshim::keeper::txn::{Change, KeyValue, RevisionChanges};
+use zkshim::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges};
+use zkshim::keeper::zxid::Revision;
 
 /// What went wrong so long ago has no effect any more.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The key of a session is written before its client is told, or a little later.
 const SETTLED: Duration = Duration::from_secs(5);
+
+/// A shim tells the others so soon of a session that has ended without a key.
+const WORD_WITHIN: Duration = Duration::from_secs(1);
+
+/// For so long a shim confirms such an end without knowing that it has lost etcd.
+const LOST_UNNOTICED: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct Life {
@@ -34,6 +41,12 @@ struct Life {
     doomed: bool,
     closed_by_client: bool,
     ended_at: Option<Duration>,
+    /// When its key went.
+    key_gone: Option<Revision>,
+    /// Its client was told that it is closed.
+    closed_at: Option<Duration>,
+    /// Word of its end may be lost: something went wrong just then.
+    end_may_be_lost: bool,
     /// Its key has been in etcd.
     written: bool,
     /// Its client was told that it is no more.
@@ -52,6 +65,8 @@ pub(crate) struct Sessions {
     pub(crate) skew: Duration,
     /// Where clocks are further apart, sessions are believed or refused without reason.
     pub(crate) clocks_agree: bool,
+    /// A session was believed again whose end its shim could not know.
+    pub(crate) revived: bool,
     pub(crate) expired: u64,
     pub(crate) opened: u64,
 }
@@ -64,6 +79,7 @@ impl Sessions {
         connection: ConnectionId,
         timeout: Duration,
         (start, now, in_touch): (Start, Duration, bool),
+        forgotten: Revision,
     ) -> Result<(), String> {
         let opened = &mut self.opened;
         let known = self.lives.entry(session).or_insert_with(|| {
@@ -81,6 +97,9 @@ impl Sessions {
                 doomed: false,
                 closed_by_client: false,
                 ended_at: None,
+                key_gone: None,
+                closed_at: None,
+                end_may_be_lost: false,
                 written: false,
                 refused: false,
             }
@@ -93,7 +112,16 @@ impl Sessions {
             return Err(format!("session {session:?} lives on after it was refused"));
         }
         if known.ended_at.is_some_and(|ended_at| ended_at < known.brought_at) {
-            return Err(format!("session {session:?} is given to a client after its end"));
+            // By its clock the session is young, and the history that tells of its end is gone.
+            let unknown = known.key_gone.is_some_and(|gone| gone <= forgotten);
+            if self.clocks_agree || !unknown {
+                return Err(format!("session {session:?} is given to a client after its end"));
+            }
+            (known.ended_at, known.key_gone) = (None, None);
+            self.revived = true;
+        }
+        if known.closed_at.is_some() && !known.end_may_be_lost {
+            return Err(format!("session {session:?} lives on after it was closed: {known:?}"));
         }
         if let Some(due) = late(&self.disturbed, self.late_max, known)
             && self.clocks_agree
@@ -151,6 +179,22 @@ impl Sessions {
     /// Something went wrong for a shim, or was mended; for all of them, if none is named.
     pub(crate) fn disturbed(&mut self, start: Option<Start>, now: Duration) {
         self.disturbed.insert(start, now);
+        for life in self.lives.values_mut().filter(|life| !life.written) {
+            let there = start.is_none_or(|start| start == life.served_by);
+            let just_then = life.closed_at.is_none_or(|closed_at| now < closed_at + WORD_WITHIN);
+            life.end_may_be_lost |= there && life.closed_at.is_some() && just_then;
+        }
+    }
+
+    /// Its client is told that it is closed.
+    pub(crate) fn closed(&mut self, session: SessionId, now: Duration) {
+        let disturbed = &self.disturbed;
+        let of = |who| disturbed.get(&who).copied().unwrap_or_default();
+        if let Some(life) = self.lives.get_mut(&session) {
+            let last = of(None).max(of(Some(life.served_by)));
+            life.end_may_be_lost = !life.written && now < last + LOST_UNNOTICED;
+            life.closed_at = Some(now);
+        }
     }
 
     pub(crate) fn ended(&mut self, session: SessionId, now: Duration) {
@@ -222,8 +266,11 @@ impl Sessions {
             };
             let Some(life) = self.lives.get_mut(&session) else { continue };
             if put {
-                if life.ended_at.is_some() || life.refused {
+                if life.refused || (self.clocks_agree && life.ended_at.is_some()) {
                     return Err(format!("the key of session {session:?} comes after its end"));
+                }
+                if matches!(change, Change::Put(entry) if entry.lease == LeaseId::NONE) {
+                    return Err(format!("session {session:?} is on no lease"));
                 }
                 life.written = true;
                 life.put_at = now;
@@ -233,6 +280,7 @@ impl Sessions {
                 continue;
             }
             life.ended_at = Some(now);
+            life.key_gone = Some(changes.revision);
             if life.closed_by_client {
                 continue;
             }

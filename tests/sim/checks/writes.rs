@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use zkshim::keeper::keyspace::{NodeValue, Slot};
 use zkshim::keeper::request::{ConnectionId, MultiOperation, Operation, Reply, SessionId};
+use zkshim::keeper::tree::quota::subtree_of_stats;
 use zkshim::keeper::txn::{Change, RevisionChanges};
 use zkshim::keeper::zxid::Revision;
 
@@ -43,6 +44,10 @@ impl Writes {
         for change in &changes.changes {
             let Change::Put(entry) = change else { continue };
             let Some(Slot::Node(path)) = Slot::parse(&entry.key) else { continue };
+            if subtree_of_stats(&path).is_some() {
+                // The shim says what is in it.
+                continue;
+            }
             let data = NodeValue::decode(entry.value.clone()).and_then(|value| value.data);
             let Some(data) = data.filter(|data| !data.is_empty()) else { continue };
             let Some(write) = self.writes.get_mut(&data) else {

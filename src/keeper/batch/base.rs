@@ -1,7 +1,6 @@
 //! What a whole batch rests on, and how it is told apart from all others.
 
 use crate::keeper::keyspace::{ShimId, Slot, own};
-use crate::keeper::replica::Last;
 use crate::keeper::txn::{Compare, LeaseId, Op};
 use crate::keeper::zxid::Revision;
 
@@ -12,24 +11,22 @@ pub enum Base {
     Nothing,
     /// This is the last batch of this shim.
     Own(ShimId, u64),
-    /// This is the last batch of all shims.
-    Last(ShimId, u64),
-    /// No shim has written since this revision.
-    Unwritten(Revision),
+    /// This is the last batch of all shims, or there was none. It is known by its number and not
+    /// by its revision: an etcd that was restored from a backup gives revisions a second time.
+    Last(Option<(ShimId, u64)>),
 }
 
 impl Base {
     /// It proves all that only batches change: see [`crate::keeper::overlay::Overlay::prove`].
     pub fn is_whole(self) -> bool {
-        matches!(self, Self::Last(..) | Self::Unwritten(_))
+        matches!(self, Self::Last(_))
     }
 
     /// Whether the store's history does not show it any more, or not yet.
-    pub fn is_overtaken(self, last: Last) -> bool {
+    pub fn is_overtaken(self, last: Option<(ShimId, u64)>) -> bool {
         match self {
             Self::Nothing | Self::Own(..) => false,
-            Self::Last(shim, number) => last.batch != Some((shim, number)),
-            Self::Unwritten(revision) => last.revision != revision,
+            Self::Last(batch) => last != batch,
         }
     }
 
@@ -39,10 +36,10 @@ impl Base {
             Self::Own(shim, number) => {
                 Compare::Value(Slot::Batch(shim).key(), own::encode_number(number))
             }
-            Self::Last(shim, number) => {
+            Self::Last(Some((shim, number))) => {
                 Compare::Value(Slot::Last.key(), own::encode_last(shim, number))
             }
-            Self::Unwritten(revision) => Compare::ModRevision(Slot::Last.key(), revision),
+            Self::Last(None) => Compare::ModRevision(Slot::Last.key(), Revision::NEVER),
         })
     }
 }

@@ -143,12 +143,10 @@ impl Keeper {
     /// What the next flat batch rests on as a whole.
     pub(super) fn base(&self, follows: bool) -> Base {
         let last = if follows { self.chain.last_link() } else { None };
-        match last {
-            None if follows && self.is_alone() => Base::Unwritten(self.replica.last.revision),
-            None => Base::Nothing,
-            Some((shim, number)) if self.is_alone() => Base::Last(shim, number),
-            Some((shim, number)) => Base::Own(shim, number),
+        if follows && self.is_alone() {
+            return Base::Last(last.or(self.replica.last));
         }
+        last.map_or(Base::Nothing, |(shim, number)| Base::Own(shim, number))
     }
 
     /// Nobody but the batches of the chain is known to write, and each of them proves it.
@@ -209,7 +207,7 @@ impl Keeper {
                 local.blocked = false;
             }
         }
-        let follows = matches!(batch.base, Base::Own(..) | Base::Last(..));
+        let follows = self.chain.last_link().is_some();
         let flight = Flight {
             whole: batch.base.is_whole(),
             stays: stays.clone(),

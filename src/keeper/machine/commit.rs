@@ -20,11 +20,11 @@ use std::time::Duration;
 
 /// Batches under way at most. More would make each smaller, and a put in a small batch costs
 /// etcd several times what it costs in a large one.
-const IN_FLIGHT_MAX: usize = 4;
+const IN_FLIGHT_MAX: usize = 3;
 
 /// Requests in a batch: with more, the store waits while they are planned and answered, and the
 /// shim while they are written.
-const GATHERED_MAX: usize = 256;
+const GATHERED_MAX: usize = 512;
 
 /// Batches stay nested for so many once the guards of a flat one were what filled it.
 const NESTED_FOR_GUARDS: u32 = 16;
@@ -112,7 +112,9 @@ impl Keeper {
         if self.chain.follow_at().is_some_and(|at| at > self.now.monotonic) {
             return false;
         }
-        let worth = self.options.writes_worth_a_batch << (under_way - 1);
+        // One is worth its costs if it is not small beside what is under way.
+        let busy: usize = self.batches.values().map(|batch| batch.entries.len()).sum();
+        let worth = self.options.writes_worth_a_batch.max(busy / 2);
         let mut waiting = 0;
         for session in self.ready.iter().take(worth) {
             waiting += self.locals.peek(*session).map_or(0, |local| local.queue.len());

@@ -3,7 +3,7 @@
 use crate::keeper::keyspace::{self, LAYOUT, LAYOUT_WITHOUT_LAST, NodeValue, Slot, StepKind, own};
 use crate::keeper::path;
 use crate::keeper::replica::revision::{new_record, session_record};
-use crate::keeper::replica::{Applied, Fired, Last, Replica};
+use crate::keeper::replica::{Applied, Fired, Replica};
 use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path};
@@ -128,7 +128,7 @@ impl Replica {
                 }
             }
             Slot::Claim(slot, shim) => self.put_claim(&slot, shim, entry.create_revision),
-            Slot::Last => self.last = Last::read(&entry),
+            Slot::Last => self.last = own::decode_last(entry.value),
             Slot::Spent(session) => {
                 self.spent.insert(session, entry.mod_revision);
             }

@@ -10,7 +10,7 @@ use crate::keeper::keyspace::{SessionValue, ShimId, Slot, StepKind, own};
 use crate::keeper::request::SessionId;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::{self, Path, Tree};
-use crate::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges};
+use crate::keeper::txn::{Change, LeaseId, RevisionChanges};
 use crate::keeper::zxid::{Revision, Zxid, ZxidOffset};
 use jute::Acl;
 use rustc_hash::FxHashMap;
@@ -36,8 +36,8 @@ pub struct Replica {
     pub has_meta: bool,
     /// When it last said which layout it has.
     pub meta: Revision,
-    /// The last batch that wrote anything, of whichever shim.
-    pub last: Last,
+    /// The last batch that wrote anything, whose and which, as the key `l` tells.
+    pub last: Option<(ShimId, u64)>,
     /// What sessions' passwords are made from, if the store has it.
     pub secret: Option<Secret>,
     /// Deletions up to here may be missing from a parent's pzxid: they came from leases that
@@ -49,21 +49,6 @@ pub struct Replica {
 
 /// Numbers that are remembered: a batch may be named by the one that it was sent under.
 const SHIM_NUMBERS_MAX: usize = 8;
-
-/// The last batch that wrote anything, as the key `l` tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Last {
-    /// Whose, and which; none if there was none.
-    pub batch: Option<(ShimId, u64)>,
-    /// Its revision.
-    pub revision: Revision,
-}
-
-impl Last {
-    pub(super) fn read(entry: &KeyValue) -> Self {
-        Self { batch: own::decode_last(entry.value.clone()), revision: entry.mod_revision }
-    }
-}
 
 /// What etcd holds of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +118,7 @@ impl Replica {
             claims: FxHashMap::default(),
             has_meta: false,
             meta: Revision::NEVER,
-            last: Last::default(),
+            last: None,
             secret: None,
             uncertain_until: Revision::NEVER,
             shims,

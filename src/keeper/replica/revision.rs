@@ -4,7 +4,7 @@ use crate::keeper::keyspace::{
     self, Birth, LAYOUT, NodeValue, SessionValue, ShimId, Slot, Step, StepKind, own,
 };
 use crate::keeper::path;
-use crate::keeper::replica::{Applied, Fired, Last, Replica, SessionRecord};
+use crate::keeper::replica::{Applied, Fired, Replica, SessionRecord};
 use crate::keeper::request::Data;
 use crate::keeper::sessions::proof::Secret;
 use crate::keeper::tree::record::Record;
@@ -115,9 +115,8 @@ impl Replica {
                 pass.applied.batches.extend(own::decode_number(entry.value));
             }
             (Slot::Last, put) => {
-                self.last = put.as_ref().map(Last::read).unwrap_or_default();
-                let shim = self.last.batch.map(|(shim, _)| shim);
-                pass.applied.by_another |= shim.is_some_and(|shim| !self.is_own(shim));
+                self.last = put.and_then(|entry| own::decode_last(entry.value));
+                pass.applied.by_another |= self.last.is_some_and(|(shim, _)| !self.is_own(shim));
             }
             (slot @ Slot::Steps(..), Some(_)) => self.tell_steps(&slot, pass),
             (Slot::Claim(slot, shim), Some(entry)) => {

@@ -90,7 +90,8 @@ impl Plan {
             skew_ms: random.pick(if wide { &[5_000, 3_600_000] } else { &[0, 0, 200, 500] }),
             offset: random.pick(&[0, 0, 1000, 1 << 40]),
             quotas: random.chance(300),
-            enforce_quota: random.chance(600),
+            // Two shims may exceed a limit together, and then nobody's verdict is wrong.
+            enforce_quota: random.chance(600) && shims == 1,
         }
     }
 

@@ -320,7 +320,11 @@ impl World {
     /// etcd's history may have grown: everybody is told.
     pub(crate) fn etcd_moved(&mut self) {
         let late = self.lease_end_delay();
-        if self.breaks != Some(Break::SilenceKept) {
+        // An embedded store is away with its shim.
+        let gone = |shim: &Shim| shim.keeper.is_none() || shim.paused;
+        let away = self.plan.sole && self.shims.iter().all(gone);
+        let ends = self.breaks != Some(Break::SilenceKept) && !away;
+        if ends {
             self.etcd.expire(self.now.saturating_sub(late));
         }
         let history = self.etcd.engine.changes_after(self.etcd.seen);
@@ -337,7 +341,7 @@ impl World {
         }
         if let Some(next) = self.etcd.engine.next_expiry().map(|next| next + late)
             && self.etcd.out_until.is_none()
-            && self.breaks != Some(Break::SilenceKept)
+            && ends
             && self.leases_at.is_none_or(|at| next < at)
         {
             self.leases_at = Some(next);

@@ -83,6 +83,9 @@ impl Keeper {
         }
         self.break_chain();
         let Registration::Done(lease) = self.registration else { return };
+        if self.loaded && now >= self.hold_until {
+            self.send_words(lease);
+        }
         while self.loaded && now >= self.hold_until && self.may_send() {
             let sent = self.send_batch(lease) | self.send_internal(lease);
             if !sent {
@@ -207,6 +210,26 @@ impl Keeper {
         }
         self.command(StoreCommand::Commit(token, txn));
         Some((token, batch))
+    }
+
+    /// Other shims believe a session until they have heard of its end: such a word rests on
+    /// nothing, and waits for nothing that is under way but other words.
+    fn send_words(&mut self, lease: LeaseId) {
+        if self.batches.len() > IN_FLIGHT_MAX {
+            return;
+        }
+        let Some(sessions) = self.words.pop_front() else { return };
+        let mut builder = Builder::new(Shape::Nested, self.room.gathers());
+        let (replica, settings) = (&self.replica, &self.settings);
+        let claims = (&self.claims, &self.claims_seen);
+        let chain = (&self.chain, false);
+        let mut desk = Desk::new(replica, settings, claims, chain, &self.room, self.now);
+        let word = Internal::Ended(sessions);
+        let Some(plan) = desk.plan_internal(&word, builder.next_index()) else { return };
+        builder.join(None, Carried::Internal(word), plan);
+        if let Some((token, batch)) = self.send_built(builder, lease) {
+            self.batches.insert(token, batch);
+        }
     }
 
     /// What the shim has to do by itself goes in batches of its own, each thing a group, so that

@@ -120,6 +120,7 @@ impl Keeper {
         if is_another {
             self.begin_anew();
         }
+        applied.ended.iter().for_each(|session| self.has_ended(*session));
         self.write_down_learnt(applied.learnt);
         if !self.replica.has_meta {
             self.internal.push_back(Internal::Meta);

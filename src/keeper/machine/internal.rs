@@ -156,7 +156,7 @@ impl Keeper {
         match internal {
             Internal::ExpireNode(_) | Internal::Meta | Internal::Secret(_) => {}
             // It rests on nothing, so only others can have made it fail; and it is waited for.
-            Internal::Ended(_) => self.internal.push_back(internal),
+            Internal::Ended(sessions) => self.words.push_back(sessions),
             Internal::Spend(session) => self.ask_again(session),
             Internal::Pzxid(..) | Internal::Revoke(_) | Internal::Forget(_) => {
                 self.internal_later.push(self.now.monotonic + RETRY_AFTER, internal);

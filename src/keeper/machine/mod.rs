@@ -201,6 +201,8 @@ pub struct Keeper {
     confirmed_at: Duration,
     progress_at: Duration,
 
+    /// Sessions that have ended without a key, for other shims to hear of.
+    words: VecDeque<Vec<SessionId>>,
     /// What the shim does by itself: now, and later.
     internal: VecDeque<Internal>,
     internal_later: Later,
@@ -278,6 +280,7 @@ impl Keeper {
             barriers: Barriers::default(),
             confirmed_at: Duration::ZERO,
             progress_at: Duration::ZERO,
+            words: VecDeque::new(),
             internal: VecDeque::new(),
             internal_later: Later::default(),
             ending: FxHashMap::default(),

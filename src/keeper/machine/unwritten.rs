@@ -299,7 +299,7 @@ impl Keeper {
             self.say_at = None;
             let unsaid = std::mem::take(&mut self.unsaid);
             for said in unsaid.chunks(SAID_AT_ONCE) {
-                self.internal.push_back(Internal::Ended(said.to_vec()));
+                self.words.push_back(said.to_vec());
             }
         }
     }

@@ -25,6 +25,7 @@ impl Replica {
     pub fn load(&mut self, snapshot: Snapshot) -> Result<Applied, UnknownLayout> {
         let mut fresh = Self::empty(self.shims.clone());
         let mut later: Vec<(Slot, KeyValue)> = Vec::new();
+        let mut ended = Vec::new();
         for entry in snapshot.entries {
             match Slot::parse(&entry.key) {
                 Some(Slot::Node(path)) => fresh.load_node(path, &entry),
@@ -37,6 +38,9 @@ impl Replica {
                         fresh.has_meta = layout == LAYOUT;
                         fresh.offset = ZxidOffset(offset);
                     }
+                }
+                Some(Slot::Ended(shim)) if !self.is_own(shim) => {
+                    ended.extend(own::decode_ended(entry.value).unwrap_or_default());
                 }
                 Some(Slot::Secret) => {
                     fresh.secret = own::decode_secret(&entry.value).map(Secret);
@@ -62,7 +66,7 @@ impl Replica {
         let mut spent: Vec<SessionId> =
             fresh.spent.keys().copied().filter(|session| !known(session)).collect();
         spent.sort_unstable();
-        let applied = Applied { learnt, spent, ..difference };
+        let applied = Applied { learnt, spent, ended, ..difference };
         *self = fresh;
         Ok(applied)
     }

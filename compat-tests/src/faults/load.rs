@@ -22,6 +22,9 @@ pub const PLACES: [&str; 5] =
 const COUNTER: &str = "/faults/counter";
 const LOCK: &str = "/faults/lock";
 
+/// How long after etcd's new beginning a shim may not have met it.
+const MET_WITHIN: Duration = Duration::from_secs(1);
+
 /// What a writing client asks for as its timeout.
 pub const WRITER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the idle clients ask for.
@@ -241,9 +244,11 @@ impl Client {
             self.record.live(self.number, |life| life.expiries.push(Instant::now()));
             eprintln!("client {}: expired, last heard {silent:?} ago", self.number);
             self.hear_of_restores();
-            // A restore may take sessions along: whoever has not been served since is told so.
+            // A restore may take sessions along: whoever has not been served since is told so. A
+            // shim answers pings until it has met the new history.
             let heard = Instant::now().checked_sub(silent);
-            let excused = self.restores.iter().any(|restored| heard <= Some(restored.at));
+            let excused =
+                self.restores.iter().any(|restored| heard <= Some(restored.at + MET_WITHIN));
             if silent < self.timeout && !excused {
                 let text = format!(
                     "client {} was told that its session has expired {silent:?} after it was \

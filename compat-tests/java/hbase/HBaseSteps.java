@@ -190,13 +190,26 @@ public final class HBaseSteps {
         return rows;
     }
 
+    /** Reads again while this program's own client looks for another server. */
+    private static <T> T read(Callable<T> read) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MS);
+        while (true) {
+            try {
+                return read.call();
+            } catch (KeeperException.ConnectionLossException moving) {
+                check(System.nanoTime() < deadline, "there is no server");
+                Thread.sleep(50);
+            }
+        }
+    }
+
     private static Stat stat(String path) throws Exception {
-        return zookeeper.exists(path, false);
+        return read(() -> zookeeper.exists(path, false));
     }
 
     private static List<String> children(String path) throws Exception {
         try {
-            return zookeeper.getChildren(path, false);
+            return read(() -> zookeeper.getChildren(path, false));
         } catch (KeeperException.NoNodeException none) {
             return List.of();
         }

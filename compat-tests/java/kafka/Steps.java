@@ -180,10 +180,23 @@ class Steps {
         return future.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
     }
 
+    /** Reads again while this program's own client looks for another server. */
+    private static <T> T read(Callable<T> read) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MS);
+        while (true) {
+            try {
+                return read.call();
+            } catch (KeeperException.ConnectionLossException moving) {
+                check(System.nanoTime() < deadline, "there is no server");
+                Thread.sleep(50);
+            }
+        }
+    }
+
     /** The data of a znode, or null if there is none. */
     static String data(String path) throws Exception {
         try {
-            byte[] data = zookeeper.getData(CHROOT + path, false, null);
+            byte[] data = read(() -> zookeeper.getData(CHROOT + path, false, null));
             return data == null ? "" : new String(data, StandardCharsets.UTF_8);
         } catch (KeeperException.NoNodeException none) {
             return null;
@@ -191,12 +204,12 @@ class Steps {
     }
 
     static Stat stat(String path) throws Exception {
-        return zookeeper.exists(CHROOT + path, false);
+        return read(() -> zookeeper.exists(CHROOT + path, false));
     }
 
     static List<String> children(String path) throws Exception {
         try {
-            return zookeeper.getChildren(CHROOT + path, false);
+            return read(() -> zookeeper.getChildren(CHROOT + path, false));
         } catch (KeeperException.NoNodeException none) {
             return List.of();
         }

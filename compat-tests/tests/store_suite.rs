@@ -84,6 +84,16 @@ impl Client {
         Self { store, events, kept: VecDeque::new(), tokens: 0 }
     }
 
+    /// Asks for a lease's whole time again, and tells whether it is given.
+    async fn is_renewed(&mut self, lease: LeaseId, ttl: Duration) -> bool {
+        self.store.send(StoreCommand::Renew(lease));
+        let renewed = self.next(|event| match event {
+            StoreEvent::Renewed(renewed, ttl) if *renewed == lease => Some(*ttl),
+            _ => None,
+        });
+        renewed.await == Some(ttl)
+    }
+
     /// Opens a store and takes what it loaded.
     async fn load(endpoint: &str) -> (Self, Snapshot) {
         let mut client = Self::open(endpoint).await;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::clients::program::Program;
 use crate::clients::relay::Relay;
@@ -88,5 +88,18 @@ fn trouble(relay: &Relay, what: &str, places: &mut impl Iterator<Item = SocketAd
         },
         _ => bail!("a program asks for {what:?}"),
     }
+    Ok(())
+}
+
+/// Programs that log an error of ZooKeeper only when they do not expect it: a log may hold
+/// `expected` ones alone, and must show that ZooKeeper's client logs at all.
+///
+/// # Errors
+/// It holds others, or nothing of ZooKeeper's client.
+pub fn check_log(log: &str, expected: &str) -> Result<()> {
+    let strange = |line: &&str| line.contains("KeeperErrorCode") && !line.contains(expected);
+    let found: Vec<&str> = log.lines().filter(strange).collect();
+    ensure!(log.contains("Session establishment complete"), "ZooKeeper's client logs nothing");
+    ensure!(found.is_empty(), "the log has {found:#?}");
     Ok(())
 }

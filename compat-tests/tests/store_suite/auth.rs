@@ -7,7 +7,7 @@ use compat_tests::faults::roamer::Roamer;
 use compat_tests::servers::etcd::Etcd;
 use compat_tests::servers::zkshim::{Zkshim, ZkshimOptions};
 use etcd_client::{ConnectOptions, Permission, PermissionType, RoleRevokePermissionOptions};
-use zkshim::keeper::txn::{CommitError, LeaseId, StoreCommand, StoreEvent, Txn};
+use zkshim::keeper::txn::{CommitError, LeaseId, StoreEvent, Txn};
 use zkshim::store::etcd::{Options, UserOptions};
 
 use crate::proxy::Proxy;
@@ -37,15 +37,6 @@ fn as_user(endpoint: &str, password: &str) -> Options {
     Options { user: Some(user), ..options(endpoint) }
 }
 
-async fn is_renewed(client: &mut Client, lease: LeaseId, ttl: Duration) -> bool {
-    client.store.send(StoreCommand::Renew(lease));
-    let renewed = client.next(|event| match event {
-        StoreEvent::Renewed(renewed, ttl) if *renewed == lease => Some(*ttl),
-        _ => None,
-    });
-    renewed.await == Some(ttl)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_goes_on_when_its_token_has_run_out() {
     if !etcd_can_be_built() {
@@ -56,7 +47,7 @@ async fn a_store_goes_on_when_its_token_has_run_out() {
     let mut client = Client::open_with(as_user(&proxy.endpoint(), "zk's")).await;
     client.loaded().await;
     let (lease, ttl) = client.grant(Duration::from_secs(60)).await;
-    assert!(is_renewed(&mut client, lease, ttl).await);
+    assert!(client.is_renewed(lease, ttl).await);
     for round in 0..3 {
         tokio::time::sleep(IDLE).await;
         // What comes first is another call each time.
@@ -75,7 +66,7 @@ async fn a_store_goes_on_when_its_token_has_run_out() {
                 proxy.mend();
             }
         }
-        assert!(is_renewed(&mut client, lease, ttl).await, "in round {round}");
+        assert!(client.is_renewed(lease, ttl).await, "in round {round}");
         let revision = client.put(&format!("a{round}")).await;
         assert_eq!(client.changed().await.revision, revision);
         client.grant(Duration::from_secs(60)).await;

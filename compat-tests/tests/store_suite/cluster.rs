@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use compat_tests::servers::process::{Launch, Process, ask, free_port, retry_start};
 use tempfile::TempDir;
-use zkshim::keeper::txn::{CommitError, Compare, Key, LeaseId, StoreCommand, StoreEvent, Txn};
+use zkshim::keeper::txn::{CommitError, Compare, Key, StoreEvent, Txn};
 use zkshim::keeper::zxid::Revision;
 use zkshim::store::etcd::Options;
 
@@ -80,7 +80,7 @@ async fn a_store_goes_on_when_the_leader_is_killed() {
     let mut client = Client::open_with(Options { endpoints, ..options("") }).await;
     client.loaded().await;
     let (lease, ttl) = client.grant(Duration::from_secs(60)).await;
-    assert!(is_renewed(&mut client, lease, ttl).await);
+    assert!(client.is_renewed(lease, ttl).await);
     let before = client.put("a").await;
     members[leader].kill().expect("it runs");
 
@@ -92,7 +92,7 @@ async fn a_store_goes_on_when_the_leader_is_killed() {
     assert_eq!(client.changed().await.revision, before);
     assert_eq!(client.changed().await.revision, after);
     assert!(!client.kept.iter().any(|event| matches!(event, StoreEvent::Loaded(_))));
-    while !is_renewed(&mut client, lease, ttl).await {
+    while !client.is_renewed(lease, ttl).await {
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
     // The next one has no majority left: nothing may be answered, a txn of compares alone neither.
@@ -102,13 +102,4 @@ async fn a_store_goes_on_when_the_leader_is_killed() {
     let proved = client.commit(proof).await;
     assert!(matches!(proved, Err(CommitError::Unknown(_))), "{proved:?}");
     assert!(client.barrier().await.is_err());
-}
-
-async fn is_renewed(client: &mut Client, lease: LeaseId, ttl: Duration) -> bool {
-    client.store.send(StoreCommand::Renew(lease));
-    let renewed = client.next(|event| match event {
-        StoreEvent::Renewed(renewed, ttl) if *renewed == lease => Some(*ttl),
-        _ => None,
-    });
-    renewed.await == Some(ttl)
 }

@@ -17,6 +17,11 @@ pub enum Base {
 }
 
 impl Base {
+    /// Behind this batch of this shim, if there is one.
+    pub fn behind(link: Option<(ShimId, u64)>) -> Self {
+        link.map_or(Self::Nothing, |(shim, number)| Self::Own(shim, number))
+    }
+
     /// It proves all that only batches change: see [`crate::keeper::overlay::Overlay::prove`].
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Last(_))

@@ -93,8 +93,8 @@ impl Chain {
     /// The batch that writes which this one follows, if it is still under way.
     fn before(&self, token: Token) -> Option<Token> {
         let index = self.flights.iter().position(|flight| flight.token == token)?;
-        let earlier = self.flights.iter().take(index).rev();
-        earlier.filter(|flight| flight.link.is_some()).map(|flight| flight.token).next()
+        let mut earlier = self.flights.iter().take(index).rev();
+        earlier.find(|flight| flight.link.is_some()).map(|flight| flight.token)
     }
 
     /// The store has refused a batch at this revision.
@@ -142,11 +142,11 @@ impl Keeper {
 
     /// What the next flat batch rests on as a whole.
     pub(super) fn base(&self, follows: bool) -> Base {
-        let last = if follows { self.chain.last_link() } else { None };
-        if follows && self.is_alone() {
-            return Base::Last(last.or(self.replica.last));
+        if !follows {
+            return Base::Nothing;
         }
-        last.map_or(Base::Nothing, |(shim, number)| Base::Own(shim, number))
+        let last = self.chain.last_link();
+        if self.is_alone() { Base::Last(last.or(self.replica.last)) } else { Base::behind(last) }
     }
 
     /// Nobody but the batches of the chain is known to write, and each of them proves it.

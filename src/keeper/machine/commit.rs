@@ -241,7 +241,7 @@ impl Keeper {
         let follows = self.may_follow();
         let after = if follows { self.chain.last_link() } else { None };
         let mut builder = Builder::new(Shape::Nested, self.room.gathers());
-        builder.rest_on(after.map_or(Base::Nothing, |(shim, number)| Base::Own(shim, number)));
+        builder.rest_on(Base::behind(after));
         let mut revokes = Vec::new();
         let (replica, settings) = (&self.replica, &self.settings);
         let claims = (&self.claims, &self.claims_seen);

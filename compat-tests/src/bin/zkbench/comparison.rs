@@ -16,6 +16,17 @@ pub(crate) fn parse(results: &str) -> Result<Vec<Measurement>> {
     parsed.collect()
 }
 
+/// Without what was measured again later: of each server and case the last run counts, with all its
+/// rounds.
+pub(crate) fn latest(results: Vec<Measurement>) -> Vec<Measurement> {
+    let of = |one: &Measurement| {
+        let Case { workload, connections, in_flight, rate } = Case::of(one);
+        (one.target.clone(), workload, connections, in_flight, rate.map(f64::to_bits))
+    };
+    let last: BTreeMap<_, String> = results.iter().map(|one| (of(one), one.run.clone())).collect();
+    results.into_iter().filter(|one| last.get(&of(one)) == Some(&one.run)).collect()
+}
+
 /// Reads one figure.
 pub(crate) type Figure = fn(&Figures) -> Option<f64>;
 
@@ -67,7 +78,8 @@ pub(crate) fn arrange(results: &[Measurement]) -> Vec<Comparison<'_>> {
 }
 
 impl Case {
-    fn of(measurement: &Measurement) -> Self {
+    /// What a measurement is one of.
+    pub(crate) fn of(measurement: &Measurement) -> Self {
         Self {
             workload: measurement.workload.clone(),
             connections: measurement.connections,

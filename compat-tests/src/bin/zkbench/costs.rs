@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 /// What is counted, under the names that our tables have, and etcd's names for it. Some are
 /// counted by label, such as the method of a call, and are added up.
-const COUNTERS: [(&str, &str); 9] = [
+const COUNTERS: [(&str, &str); 10] = [
     ("Raft entries", "etcd_server_proposals_committed_total"),
     ("WAL fsyncs", "etcd_disk_wal_fsync_duration_seconds_count"),
     ("WAL bytes", "etcd_disk_wal_write_bytes_total"),
@@ -17,6 +18,7 @@ const COUNTERS: [(&str, &str); 9] = [
     ("puts", "etcd_mvcc_put_total"),
     ("deletes", "etcd_mvcc_delete_total"),
     ("leases granted", "etcd_debugging_lease_granted_total"),
+    ("leases revoked", "etcd_debugging_lease_revoked_total"),
     ("leases renewed", "etcd_debugging_lease_renewed_total"),
     ("bytes sent", "etcd_network_client_grpc_sent_bytes_total"),
 ];
@@ -47,12 +49,41 @@ pub(crate) fn read(addr: SocketAddr) -> Result<Counts> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Waits until nothing is written any more: sessions get their keys a while after they began. What
+/// comes again and again, such as renewals, does not count.
+///
+/// # Errors
+/// It does not become quiet.
+pub(crate) fn settled(addr: SocketAddr) -> Result<Counts> {
+    let mut before = read(addr)?;
+    for _ in 0..SETTLED_LOOKS_MAX {
+        thread::sleep(QUIET);
+        let now = read(addr)?;
+        if WRITTEN.iter().all(|name| before.get(*name) == now.get(*name)) {
+            return Ok(now);
+        }
+        before = now;
+    }
+    bail!("etcd at {addr} does not come to rest")
+}
+
+/// What a write shows in.
+const WRITTEN: [&str; 3] = ["Raft entries", "puts", "leases granted"];
+/// Longer than zkshim lets a session wait for its key.
+const QUIET: Duration = Duration::from_millis(1500);
+const SETTLED_LOOKS_MAX: usize = 40;
+
 /// What was counted between two readings.
 pub(crate) fn between(before: &Counts, after: &Counts) -> Counts {
     let grown = |(name, after): (&String, &f64)| {
         (name.clone(), after - before.get(name).copied().unwrap_or(0.0))
     };
     after.iter().map(grown).collect()
+}
+
+/// The same for each of so many.
+pub(crate) fn each(counts: Counts, of: f64) -> Counts {
+    counts.into_iter().map(|(name, count)| (name, count / of)).collect()
 }
 
 /// Reads Prometheus' text: `name{labels} value`.

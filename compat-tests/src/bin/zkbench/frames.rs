@@ -22,6 +22,8 @@ const XID_PING: i32 = -2;
 pub(crate) enum CreateMode {
     /// Stays until it is deleted.
     Persistent = 0,
+    /// Goes with its session.
+    Ephemeral = 1,
     /// Goes with its session, and gets the parent's next number as suffix.
     EphemeralSequential = 3,
 }

@@ -6,17 +6,21 @@ mod comparison;
 mod connection;
 mod costs;
 mod frames;
+mod growth;
 mod idle;
 mod lock;
 mod measure;
+mod model;
 mod pipeline;
 mod plots;
 mod processes;
 mod report;
 mod session;
+mod sized;
 mod sizes;
 mod source;
 mod table;
+mod targets;
 mod watch;
 mod workload;
 mod znodes;
@@ -50,6 +54,8 @@ enum Command {
     Run(RunArgs),
     /// Fill a server with znodes and idle sessions, leave them there, and print its memory
     Sizes(SizesArgs),
+    /// Count what zkshim's core asks of etcd, in simulated time
+    Model(ModelArgs),
     /// Turn results of several servers and rounds into a Markdown page
     Report(ReportArgs),
 }
@@ -98,6 +104,9 @@ struct RunArgs {
     /// Name of the server in the results
     #[arg(long, default_value = "server")]
     label: String,
+    /// Which code runs, and when, for the results
+    #[arg(long, default_value = "")]
+    run: String,
     /// Number of the round that this run belongs to
     #[arg(long, default_value_t = 1)]
     round: u32,
@@ -135,15 +144,46 @@ struct SizesArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct ModelArgs {
+    /// Shims, several separated by commas: one simulation each
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = positive)]
+    shims: Vec<usize>,
+    /// Idle sessions, several separated by commas: one simulation each
+    #[arg(long, value_delimiter = ',', value_parser = positive)]
+    sessions: Vec<usize>,
+    /// Clients that set a znode of their own, one setData under way each: one simulation each
+    #[arg(long, value_delimiter = ',', value_parser = positive)]
+    writers: Vec<usize>,
+    /// Which code runs, and when, for the results
+    #[arg(long, default_value = "")]
+    run: String,
+    /// Append each result to this file, as a line of JSON (default: print it)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 struct ReportArgs {
     /// Results file as written by `run --json`
     results: PathBuf,
     /// Markdown page to write, with plots in a directory of its name (default: print it, without)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Markdown text on how the figures came about, put before the tables
+    /// Markdown text on how the figures came about, put before all else
     #[arg(long, value_name = "FILE")]
     conditions: Option<PathBuf>,
+    /// Markdown text on what the words mean, put before the tables of each workload
+    #[arg(long, value_name = "FILE")]
+    terms: Option<PathBuf>,
+    /// Results of `run` that show how costs grow; may be repeated
+    #[arg(long, value_name = "FILE")]
+    growth: Vec<PathBuf>,
+    /// What servers take when they are full, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    sizes: Option<PathBuf>,
+    /// Results of `model`
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
     /// Server that the others are compared with
     #[arg(long, default_value = "ZooKeeper", value_name = "LABEL")]
     reference: String,
@@ -156,6 +196,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => args.run(),
         Command::Sizes(args) => args.run(),
+        Command::Model(args) => args.run(),
         Command::Report(args) => args.run(),
     };
     match done {
@@ -185,6 +226,7 @@ impl RunArgs {
                 format!("{name} on {} with {} connections", self.label, plan.connections)
             })?;
             self.publish(&Measurement {
+                run: self.run.clone(),
                 target: self.label.clone(),
                 round: self.round,
                 workload: if plan.same { format!("{name} (same znode)") } else { name },
@@ -256,13 +298,39 @@ impl SizesArgs {
     }
 }
 
+impl ModelArgs {
+    fn run(self) -> Result<()> {
+        for &shims in &self.shims {
+            for &sessions in &self.sessions {
+                self.publish(&model::idle(self.run.clone(), shims, sessions)?)?;
+            }
+            for &writers in &self.writers {
+                self.publish(&model::writes(self.run.clone(), shims, writers)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, modelled: &model::Modelled) -> Result<()> {
+        let line = serde_json::to_string(modelled)? + "\n";
+        print!("{line}");
+        match &self.json {
+            Some(path) => append(path, &line).with_context(|| format!("write {path:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
 impl ReportArgs {
     fn run(self) -> Result<()> {
         let read = |path: &Path| {
             fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
         };
-        let results = comparison::parse(&read(&self.results)?)?;
-        let conditions = self.conditions.as_deref().map(read).transpose()?.unwrap_or_default();
+        let text = |path: &Option<PathBuf>| -> Result<String> {
+            Ok(path.as_deref().map(read).transpose()?.unwrap_or_default())
+        };
+        let growth = self.growth.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+        let results = comparison::latest(comparison::parse(&read(&self.results)?)?);
         let comparisons = comparison::arrange(&results);
         let plots = match &self.out {
             None => Vec::new(),
@@ -270,7 +338,12 @@ impl ReportArgs {
         };
         let plots_dir = self.out.as_deref().and_then(Path::file_stem).unwrap_or_default();
         let page = report::page(&report::Page {
-            conditions: &conditions,
+            conditions: &text(&self.conditions)?,
+            terms: &text(&self.terms)?,
+            results: &results,
+            growth: &comparison::latest(comparison::parse(&growth.concat())?),
+            sizes: &sized::parse(&text(&self.sizes)?)?,
+            modelled: &model::parse(&text(&self.model)?)?,
             comparisons: &comparisons,
             reference: &self.reference,
             pairs: &self.pairs,

@@ -90,6 +90,8 @@ impl Tally {
 pub(crate) struct Meter {
     /// The window that was opened.
     pub(crate) window: Window,
+    /// What etcd counted for each session before it opened, from the first connect on.
+    pub(crate) etcd_start_per_session: Option<Counts>,
     readings: JoinHandle<Result<Readings>>,
 }
 
@@ -118,7 +120,7 @@ impl Meter {
         let window = Window { opens, closes: opens + duration };
         let watched = watched.clone();
         let readings = thread::spawn(move || read_clocks(window, watched));
-        Self { window, readings }
+        Self { window, etcd_start_per_session: None, readings }
     }
 
     /// Waits for the readings and divides by the operations counted.
@@ -127,8 +129,7 @@ impl Meter {
         let readings = readings.context("read processor times")?;
         let seconds = (self.window.closes - self.window.opens).as_secs_f64();
         let ops = tally.ops.max(1) as f64;
-        let per_op = |(name, count)| (name, count / ops);
-        let etcd_per_op = readings.etcd.map(|counts| counts.into_iter().map(per_op).collect());
+        let etcd_per_op = readings.etcd.map(|counts| costs::each(counts, ops));
         let spent = readings.processes.into_iter().map(|(process, cpu_us, resident_kib)| Spent {
             name: process.name,
             cpu_us,
@@ -142,6 +143,7 @@ impl Meter {
             latency: tally.latency(),
             processes: spent.collect(),
             etcd_per_op,
+            etcd_start_per_session: self.etcd_start_per_session,
         })
     }
 }
@@ -191,9 +193,18 @@ pub(crate) struct Figures {
     /// What etcd counted for an operation, if it was asked.
     #[serde(default)]
     pub(crate) etcd_per_op: Option<Counts>,
+    /// What it counted for each session while they all began, where that was looked at.
+    #[serde(default)]
+    pub(crate) etcd_start_per_session: Option<Counts>,
 }
 
 impl Figures {
+    /// What etcd counted in a second.
+    pub(crate) fn etcd_per_second(&self, name: &str) -> Option<f64> {
+        let per_op = *self.etcd_per_op.as_ref()?.get(name)?;
+        Some(per_op * self.ops.max(1) as f64 / self.seconds)
+    }
+
     /// Processor time of all servers for an operation, in microseconds; `None` if none is watched.
     pub(crate) fn servers_cpu_us_per_op(&self) -> Option<f64> {
         let own = Process::own().name;
@@ -206,6 +217,9 @@ impl Figures {
 /// One line of a results file: the figures, and what they are figures of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measurement {
+    /// The run that it belongs to: which code, and when.
+    #[serde(default)]
+    pub(crate) run: String,
     /// What was measured, as named by `--label`.
     pub(crate) target: String,
     /// Measurements of the same round ran next to each other and are compared.
@@ -258,6 +272,7 @@ mod tests {
             latency: Latency::default(),
             processes: vec![spent("etcd"), spent("zkshim"), spent("zkbench")],
             etcd_per_op: None,
+            etcd_start_per_session: None,
         };
         assert_eq!(figures.servers_cpu_us_per_op(), Some(4.0));
         figures.processes.drain(..2);

@@ -195,10 +195,18 @@ mod tests {
 
     fn measured(target: &str, ops_per_second: f64) -> Measurement {
         let latency = Latency { p50_us: 1000.0, p99_us: 20_000.0, ..Latency::default() };
-        let (processes, etcd_per_op) = (Vec::new(), None);
-        let figures =
-            Figures { seconds: 1.0, ops: 1, ops_per_second, latency, processes, etcd_per_op };
+        let (processes, etcd_per_op, etcd_start_per_session) = (Vec::new(), None, None);
+        let figures = Figures {
+            seconds: 1.0,
+            ops: 1,
+            ops_per_second,
+            latency,
+            processes,
+            etcd_per_op,
+            etcd_start_per_session,
+        };
         Measurement {
+            run: "now".into(),
             target: target.into(),
             round: 1,
             workload: "set".into(),

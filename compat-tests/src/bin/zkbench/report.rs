@@ -10,9 +10,13 @@ use anyhow::{Context, Result, ensure};
 use crate::comparison::{
     Case, Comparison, Figure, Rounds, cpu, main_servers, median, ops, p50, p99, ratio,
 };
-use crate::costs;
+use crate::growth::{self, short};
+use crate::measure::Measurement;
+use crate::model::Modelled;
 use crate::plots::Plot;
 use crate::processes::Process;
+use crate::sized::{self, Sized};
+use crate::{costs, targets};
 
 /// Two servers that a table of its own compares: the first in terms of the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,16 @@ impl FromStr for Pair {
 pub(crate) struct Page<'a> {
     /// Text put before all else.
     pub(crate) conditions: &'a str,
+    /// What the words mean, put before the tables of each workload.
+    pub(crate) terms: &'a str,
+    /// The measurements that the comparisons were made of.
+    pub(crate) results: &'a [Measurement],
+    /// Measurements of how costs grow.
+    pub(crate) growth: &'a [Measurement],
+    /// What servers take when they are full.
+    pub(crate) sizes: &'a [Sized],
+    /// Results of simulations.
+    pub(crate) modelled: &'a [Modelled],
     /// The figures.
     pub(crate) comparisons: &'a [Comparison<'a>],
     /// The server that the others are compared with.
@@ -51,6 +65,8 @@ pub(crate) fn page(parts: &Page<'_>) -> Result<String> {
     ensure!(known, "the results say nothing about {reference}");
     let mut page = parts.conditions.trim_end().to_owned();
     page.push('\n');
+    page.push_str(&runs(parts));
+    page.push_str(&targets::section(comparisons, parts.sizes));
     page.push_str(&overview(comparisons, reference));
     for Plot { file, shows, .. } in parts.plots {
         page.push_str(&format!("\n![{shows}]({}/{file})\n", parts.plots_dir));
@@ -58,7 +74,12 @@ pub(crate) fn page(parts: &Page<'_>) -> Result<String> {
     for pair in parts.pairs {
         page.push_str(&beside(comparisons, pair));
     }
+    page.push_str(&sized::section(parts.sizes));
     page.push_str(&costs_of_etcd(comparisons));
+    page.push_str(&growth::sections(parts.growth, comparisons, parts.modelled));
+    if !parts.terms.is_empty() {
+        write!(page, "\n{}\n", parts.terms.trim_end()).expect("a string takes all");
+    }
     let mut workload = "";
     for comparison in comparisons {
         if workload != comparison.case.workload {
@@ -71,6 +92,30 @@ pub(crate) fn page(parts: &Page<'_>) -> Result<String> {
         }
     }
     Ok(page)
+}
+
+/// Which run each part is of: more than one if some were measured again.
+fn runs(parts: &Page<'_>) -> String {
+    let mut runs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let workloads = parts.results.iter().map(|one| (one.run.as_str(), one.workload.as_str()));
+    let sizes = parts.sizes.iter().map(|one| (one.run.as_str(), "memory and start"));
+    let growth = parts.growth.iter().map(|one| (one.run.as_str(), "growth"));
+    let modelled = parts.modelled.iter().map(|one| match one {
+        Modelled::Idle { run, .. } | Modelled::Writes { run, .. } => (run.as_str(), "simulations"),
+    });
+    for (run, what) in workloads.chain(sizes).chain(growth).chain(modelled) {
+        let all = runs.entry(run).or_default();
+        if !all.contains(&what) {
+            all.push(what);
+        }
+    }
+    let only = runs.len() == 1;
+    let line = |(run, what): (&str, Vec<&str>)| {
+        let what = if only { String::new() } else { format!(": {}", what.join(", ")) };
+        let run = if run.is_empty() { "unknown" } else { run };
+        format!("- Code: {run}{what}.\n")
+    };
+    runs.into_iter().map(line).collect()
 }
 
 fn overview(comparisons: &[Comparison<'_>], reference: &str) -> String {
@@ -149,16 +194,6 @@ fn costs_of_etcd(comparisons: &[Comparison<'_>]) -> String {
     )
 }
 
-/// Three digits that matter.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".into(),
-        large if large >= 100.0 => format!("{value:.0}"),
-        medium if medium >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
-}
-
 const TABLE_HEAD: &str = "\
 | connections × in flight | server | ops/s | ratio | p50 ms | p99 ms | CPU µs/op | ratio | of which |
 |---|---|---:|---:|---:|---:|---:|---:|---|
@@ -208,8 +243,8 @@ fn shown(ratio: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::{arrange, parse};
-    use crate::measure::{Figures, Latency, Measurement};
+    use crate::comparison::{arrange, latest, parse};
+    use crate::measure::{Figures, Latency};
     use crate::processes::Spent;
 
     fn measured(target: &str, round: u32, ops_per_second: f64, cpu: &[(&str, f64)]) -> Measurement {
@@ -221,6 +256,7 @@ mod tests {
         };
         let latency = Latency { p50_us: 1000.0, p99_us: 2000.0, ..Latency::default() };
         Measurement {
+            run: "now".into(),
             target: target.into(),
             round,
             workload: "set".into(),
@@ -234,6 +270,7 @@ mod tests {
                 latency,
                 processes: cpu.iter().map(spent).collect(),
                 etcd_per_op: None,
+                etcd_start_per_session: None,
             },
         }
     }
@@ -241,6 +278,11 @@ mod tests {
     fn made(conditions: &str, results: &[Measurement], pairs: &[Pair]) -> Result<String> {
         page(&Page {
             conditions,
+            terms: "",
+            results,
+            growth: &[],
+            sizes: &[],
+            modelled: &[],
             comparisons: &arrange(results),
             reference: "ZooKeeper",
             pairs,
@@ -301,6 +343,25 @@ mod tests {
         let page = made("", &[result, measured("x", 1, 1.0, &[])], &[]).expect("complete results");
         assert!(page.contains("| set | 8 × 4 | ZooKeeper | 0.1250 | 0.1250 |"), "{page}");
         assert!(!page.contains("| set | 8 × 4 | x |"), "{page}");
+    }
+
+    #[test]
+    fn what_was_measured_again_replaces_all_rounds_of_before() {
+        let of = |run: &str, one: Measurement| Measurement { run: run.into(), ..one };
+        let reference = |round| measured("ZooKeeper", round, 100.0, &[("zookeeper", 1.0)]);
+        let ours = |round, ops| measured("zkshim", round, ops, &[("zkshim", 1.0)]);
+        let results = latest(vec![
+            of("old", reference(1)),
+            of("old", reference(2)),
+            of("old", ours(1, 100.0)),
+            of("old", ours(2, 100.0)),
+            of("old", Measurement { workload: "get".into(), ..ours(1, 100.0) }),
+            of("new", reference(1)),
+            of("new", ours(1, 300.0)),
+        ]);
+        let page = made("", &results, &[]).expect("complete results");
+        assert!(page.contains("| set | 8 × 4 | 3.00 | 1.00 | 1.00 |"), "{page}");
+        assert!(page.contains("- Code: new: set.\n- Code: old: get.\n"), "{page}");
     }
 
     #[test]

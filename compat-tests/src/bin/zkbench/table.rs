@@ -54,6 +54,7 @@ mod tests {
             resident_kib: 2048,
         };
         let row = row(&Measurement {
+            run: "now".into(),
             target: "server".into(),
             round: 1,
             workload: "get".into(),
@@ -67,6 +68,7 @@ mod tests {
                 latency: Latency::default(),
                 processes: vec![spent("etcd", 30.0), spent("zkshim", 8.5), spent("zkbench", 5.0)],
                 etcd_per_op: None,
+                etcd_start_per_session: None,
             },
         });
         assert!(row.ends_with("etcd 30.0 (2)  zkshim 8.5 (2)  = 38.5  zkbench 5.0 (2)\n"), "{row}");

@@ -31,6 +31,8 @@ pub(crate) async fn measure(plan: &Plan) -> Result<(Meter, Tally)> {
     while connections.len() < plan.connections {
         connections.extend(plan.connect_some(connections.len()).await?);
     }
+    // Their sessions' keys are no cost of the watches.
+    plan.etcd_at_rest().await?;
     let (tell, told) = unbounded_channel();
     let mut watchers = JoinSet::new();
     for connection in connections {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::connection::Connection;
+use crate::costs::{self, Counts};
 use crate::frames::Op;
 use crate::measure::{Figures, Meter, Tally, Watched};
 use crate::{bare_etcd, idle, lock, pipeline, session, watch, znodes};
@@ -41,6 +42,8 @@ pub(crate) enum Workload {
     Lock,
     /// sessions that only ping: an operation is a ping
     Idle,
+    /// the same, each with an ephemeral of its own
+    IdleOwn,
 }
 
 impl Workload {
@@ -52,7 +55,7 @@ impl Workload {
 
     /// Whether an operation is a single request, so that several can be under way.
     pub(crate) fn is_pipelined(self) -> bool {
-        !matches!(self, Self::Session | Self::Watch | Self::Lock | Self::Idle)
+        !matches!(self, Self::Session | Self::Watch | Self::Lock | Self::Idle | Self::IdleOwn)
     }
 }
 
@@ -100,7 +103,7 @@ impl Plan {
             Workload::Session => session::measure(self).await?,
             Workload::Watch => watch::measure(self).await?,
             Workload::Lock => lock::measure(self).await?,
-            Workload::Idle => idle::measure(self).await?,
+            Workload::Idle | Workload::IdleOwn => idle::measure(self).await?,
             _ => pipeline::measure(self).await?,
         };
         let mut control = self.connect().await?;
@@ -138,6 +141,15 @@ impl Plan {
     /// The znode of this name below the root.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
+    }
+
+    /// What the etcd behind the server has counted, if it is to be asked, once nothing is written
+    /// any more.
+    pub(crate) async fn etcd_at_rest(&self) -> Result<Option<Counts>> {
+        let Some(addr) = self.watched.etcd else { return Ok(None) };
+        // Connections are to be served meanwhile.
+        let counts = spawn_blocking(move || costs::settled(addr)).await;
+        counts.context("waiting panicked")?.map(Some)
     }
 
     /// Opens the window.

@@ -11,6 +11,7 @@ pub mod running;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -93,6 +94,9 @@ pub enum Query {
     Watches(WatchWalk, oneshot::Sender<WatchStatus>),
 }
 
+/// Waits until there is room for an input. Dropped before, it was not taken in.
+pub type Waiting = Pin<Box<dyn Future<Output = Result<(), Stopped>> + Send>>;
+
 /// The driver has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the driver has ended")]
@@ -125,23 +129,27 @@ impl Handle {
 
     /// Hands in an input; waits while too many are waiting.
     ///
-    /// There nearly always is room, so only who has to wait has memory for it.
+    /// # Errors
+    /// The driver has ended.
+    pub async fn send(&self, input: Input) -> Result<(), Stopped> {
+        match self.send_now(input)? {
+            Some(waiting) => waiting.await,
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Self::send`]; there nearly always is room, so only who has to wait has memory for it.
     ///
     /// # Errors
     /// The driver has ended.
-    pub fn send(&self, input: Input) -> impl Future<Output = Result<(), Stopped>> + use<> {
-        let waiting = match self.inputs.try_send(input) {
+    pub fn send_now(&self, input: Input) -> Result<Option<Waiting>, Stopped> {
+        match self.inputs.try_send(input) {
             Ok(()) => Ok(None),
             Err(TrySendError::Closed(_)) => Err(Stopped),
             Err(TrySendError::Full(input)) => {
                 let inputs = self.inputs.clone();
-                Ok(Some(Box::pin(async move { inputs.send(input).await })))
-            }
-        };
-        async move {
-            match waiting? {
-                Some(waiting) => waiting.await.map_err(|_| Stopped),
-                None => Ok(()),
+                let waiting = async move { inputs.send(input).await.map_err(|_| Stopped) };
+                Ok(Some(Box::pin(waiting)))
             }
         }
     }

@@ -4,10 +4,11 @@
 //! A client that does not read fills its outbox up to the limit and is cut; so is the worst of
 //! them when all outboxes together hold too much.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::driver::backlog::{Backlog, Held};
@@ -18,24 +19,26 @@ use crate::keeper::request::{Body, MultiResult, Outgoing, Reply};
 const LAST_MAX: Duration = Duration::from_secs(10);
 
 /// One connection's queue of replies and events. Clones are the same queue.
+///
+/// One task waits for it, that of the connection: the last that has asked is woken.
 #[derive(Clone, Debug)]
 pub struct Outbox(Arc<Shared>);
 
 /// What [`Outbox::take`] found; to be given back by [`Outbox::written`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub enum Taken {
+    /// More may come.
+    Some,
     /// Nothing comes after it: write it, then close the connection.
-    pub last: bool,
+    Last,
+    /// Nothing, and nothing is to be sent any more: see [`Outbox::cut`].
+    Cut,
 }
 
 #[derive(Debug)]
 struct Shared {
     /// Held for a few instructions only, never across an await.
     queue: Mutex<Queue>,
-    /// Wakes the writing half: there is something, or nothing will come any more.
-    ready: Notify,
-    /// Wakes whoever waits for the cut.
-    cut: Notify,
     /// The most bytes that may wait or be on their way to the socket.
     bytes_max: usize,
     backlog: Backlog,
@@ -56,9 +59,26 @@ struct Queue {
     closed: bool,
     /// A limit was reached: nothing is taken in any more.
     cut: bool,
+    /// Who waits, for something to write or for the cut.
+    waiting: Option<Waker>,
 }
 
 impl Queue {
+    fn wait(&mut self, context: &Context<'_>) {
+        if !self.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(context.waker())) {
+            self.waiting = Some(context.waker().clone());
+        }
+    }
+
+    /// Whoever waits looks again.
+    fn wake(mut queue: MutexGuard<'_, Self>) {
+        let waiting = queue.waiting.take();
+        drop(queue);
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+
     /// Nothing of it is sent any more. What was taken goes as soon as its writer hears of it.
     fn cut(&mut self, backlog: &Backlog) {
         self.cut = true;
@@ -80,13 +100,7 @@ impl Outbox {
     /// An empty outbox that holds about twice `bytes_max` at most, and the answers that reached
     /// the limit. All that it holds counts in `backlog`.
     pub fn new(bytes_max: usize, backlog: &Backlog) -> Self {
-        Self(Arc::new(Shared {
-            queue: Mutex::default(),
-            ready: Notify::new(),
-            cut: Notify::new(),
-            bytes_max,
-            backlog: backlog.clone(),
-        }))
+        Self(Arc::new(Shared { queue: Mutex::default(), bytes_max, backlog: backlog.clone() }))
     }
 
     /// Puts in all of `batch`, in order, and leaves it empty. What comes after the close or the
@@ -109,8 +123,7 @@ impl Outbox {
         } else if queue.bytes_beyond > self.0.bytes_max {
             batch.clear();
             queue.cut(&self.0.backlog);
-            drop(queue);
-            self.0.cut.notify_one();
+            Queue::wake(queue);
             return;
         } else {
             queue.bytes_beyond += bytes;
@@ -123,21 +136,26 @@ impl Outbox {
         } else {
             queue.outgoing.append(batch);
         }
-        drop(queue);
-        self.0.ready.notify_one();
+        Queue::wake(queue);
     }
 
     /// What is in there is the last; the connection is to be closed after it.
     pub fn close(&self) {
-        self.queue().closed = true;
-        self.0.ready.notify_one();
-        self.0.cut.notify_one();
+        let mut queue = self.queue();
+        queue.closed = true;
+        Queue::wake(queue);
     }
 
     /// Nothing more is sent: see [`Self::cut`].
     pub fn cut_off(&self) {
-        self.queue().cut(&self.0.backlog);
-        self.0.cut.notify_one();
+        let mut queue = self.queue();
+        queue.cut(&self.0.backlog);
+        Queue::wake(queue);
+    }
+
+    /// Who waits looks again, also at what is nothing of the outbox.
+    pub fn wake(&self) {
+        Queue::wake(self.queue());
     }
 
     /// What waits for all connections.
@@ -157,20 +175,20 @@ impl Outbox {
     /// there is no room for either.
     ///
     /// Safe to cancel: nothing is taken before it returns.
-    pub async fn take(&self, into: &mut Vec<Outgoing>) -> Taken {
-        loop {
-            {
-                let mut queue = self.queue();
-                if !queue.outgoing.is_empty() || queue.closed {
-                    std::mem::swap(&mut queue.outgoing, into);
-                    queue.bytes_taken += std::mem::take(&mut queue.bytes);
-                    queue.held_taken = std::mem::take(&mut queue.held);
-                    return Taken { last: queue.closed };
-                }
-                (queue.outgoing, *into) = (Vec::new(), Vec::new());
-            }
-            self.0.ready.notified().await;
+    pub fn poll_take(&self, context: &Context<'_>, into: &mut Vec<Outgoing>) -> Poll<Taken> {
+        let mut queue = self.queue();
+        if queue.cut {
+            return Poll::Ready(Taken::Cut);
         }
+        if queue.outgoing.is_empty() && !queue.closed {
+            (queue.outgoing, *into) = (Vec::new(), Vec::new());
+            queue.wait(context);
+            return Poll::Pending;
+        }
+        std::mem::swap(&mut queue.outgoing, into);
+        queue.bytes_taken += std::mem::take(&mut queue.bytes);
+        queue.held_taken = std::mem::take(&mut queue.held);
+        Poll::Ready(if queue.closed { Taken::Last } else { Taken::Some })
     }
 
     /// All that was taken has left.
@@ -189,23 +207,23 @@ impl Outbox {
     /// Waits until a limit was reached, or what stands before the close is not read. Safe to
     /// cancel, and then begins anew.
     pub async fn cut(&self) {
-        loop {
-            let closed = {
-                let queue = self.queue();
-                if queue.cut {
-                    return;
-                }
-                queue.closed
-            };
-            if !closed {
-                self.0.cut.notified().await;
-                continue;
-            }
-            // In a box, since all connections would have room for it.
-            if Box::pin(timeout(LAST_MAX, self.0.cut.notified())).await.is_err() {
-                return;
-            }
+        if poll_fn(|context| self.poll_cut(context, true)).await {
+            return;
         }
+        // In a box, since all connections would have room for it. Whoever has not read until then
+        // is cut as well.
+        let cut = poll_fn(|context| self.poll_cut(context, false));
+        let _ = Box::pin(timeout(LAST_MAX, cut)).await;
+    }
+
+    /// Whether a limit was reached, or, where that is asked for, the close was.
+    fn poll_cut(&self, context: &Context<'_>, or_closed: bool) -> Poll<bool> {
+        let mut queue = self.queue();
+        if queue.cut || (or_closed && queue.closed) {
+            return Poll::Ready(queue.cut);
+        }
+        queue.wait(context);
+        Poll::Pending
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -280,6 +298,10 @@ mod tests {
         Outbox::new(bytes_max, &Backlog::new(1 << 20))
     }
 
+    async fn take(outbox: &Outbox, into: &mut Vec<Outgoing>) -> Taken {
+        poll_fn(|context| outbox.poll_take(context, into)).await
+    }
+
     fn reply(bytes: usize) -> Outgoing {
         let names = Names(Bytes::from(vec![0; bytes]));
         Outgoing::Reply(Reply { xid: Xid(1), zxid: Zxid(1), outcome: Ok(Body::Names(names)) })
@@ -291,7 +313,7 @@ mod tests {
         outbox.push(&mut vec![Outgoing::Connected(Connected::Refused)]);
         outbox.push(&mut vec![reply(3)]);
         let mut taken = Vec::new();
-        assert!(!outbox.take(&mut taken).await.last);
+        assert_eq!(take(&outbox, &mut taken).await, Taken::Some);
         assert_eq!(taken, [Outgoing::Connected(Connected::Refused), reply(3)]);
     }
 
@@ -302,7 +324,7 @@ mod tests {
         outbox.close();
         outbox.push(&mut vec![reply(4)]);
         let mut taken = Vec::new();
-        assert!(outbox.take(&mut taken).await.last);
+        assert_eq!(take(&outbox, &mut taken).await, Taken::Last);
         assert_eq!(taken, [reply(3)]);
     }
 
@@ -311,7 +333,7 @@ mod tests {
         let outbox = outbox(1000);
         outbox.push(&mut vec![reply(5000)]);
         let mut taken = Vec::new();
-        outbox.take(&mut taken).await;
+        take(&outbox, &mut taken).await;
         assert_eq!(taken.len(), 1, "one large answer alone is no reason to cut");
         for _ in 0..20 {
             outbox.push(&mut vec![reply(1)]);
@@ -326,11 +348,11 @@ mod tests {
         for _ in 0..10 {
             outbox.push(&mut (0..100).map(|_| reply(1000)).collect());
             let mut taken = Vec::new();
-            outbox.take(&mut taken).await;
+            take(&outbox, &mut taken).await;
             outbox.push(&mut vec![reply(1)]);
             outbox.written();
             taken.clear();
-            outbox.take(&mut taken).await;
+            take(&outbox, &mut taken).await;
             outbox.written();
         }
         assert!(!outbox.queue().cut);
@@ -342,7 +364,7 @@ mod tests {
         for _ in 0..10 {
             outbox.push(&mut vec![reply(900)]);
             let mut taken = Vec::new();
-            outbox.take(&mut taken).await;
+            take(&outbox, &mut taken).await;
             outbox.written();
         }
         assert!(!outbox.queue().cut);
@@ -360,8 +382,8 @@ mod tests {
         assert_eq!(backlog.bytes(), 10_000 + 4 * (100 + 4 * size_of::<Outgoing>()));
         assert_eq!(first.share(), 2500 + 100 + 4 * size_of::<Outgoing>());
         let mut taken = Vec::new();
-        first.take(&mut taken).await;
-        second.take(&mut taken).await;
+        take(&first, &mut taken).await;
+        take(&second, &mut taken).await;
         assert_eq!(backlog.bytes(), 10_000 + 4 * (100 + 4 * size_of::<Outgoing>()));
         first.written();
         second.cut_off();

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-use crate::server::registry::Admission;
+use crate::server::registry::Seat;
 use crate::server::{Shared, connection};
 
 /// The pause after the first accept that fails; it doubles up to the longest.
@@ -21,7 +20,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Accepts until the server stops.
 pub async fn accept(listener: TcpListener, shared: &Arc<Shared>, connections: &TaskTracker) {
-    let places = Arc::new(Semaphore::new(shared.options.connections_max));
     let mut backoff = BACKOFF_MIN;
     loop {
         // Both branches are safe to cancel.
@@ -34,8 +32,8 @@ pub async fn accept(listener: TcpListener, shared: &Arc<Shared>, connections: &T
                 backoff = BACKOFF_MIN;
                 // Over the limit: accepted and closed at once, before any byte
                 // (`NIOServerCnxnFactory.AcceptThread.doAccept`).
-                if let Some(place) = admit(shared, &places, peer) {
-                    connections.spawn(serve(stream, peer, Arc::clone(shared), place));
+                if let Some(seat) = admit(shared, peer) {
+                    connections.spawn(serve(stream, seat));
                 }
             }
             // The client was gone before it was accepted: that concerns nobody else.
@@ -52,34 +50,24 @@ pub async fn accept(listener: TcpListener, shared: &Arc<Shared>, connections: &T
     }
 }
 
-/// One connection's place under both limits, until it is dropped.
-struct Place {
-    _total: OwnedSemaphorePermit,
-    _address: Admission,
-}
-
-fn admit(shared: &Shared, places: &Arc<Semaphore>, peer: SocketAddr) -> Option<Place> {
-    let place = Arc::clone(places).try_acquire_owned().ok().and_then(|total| {
-        let address = shared.registry.admit(peer.ip().to_canonical())?;
-        Some(Place { _total: total, _address: address })
-    });
-    if place.is_none() {
+fn admit(shared: &Arc<Shared>, peer: SocketAddr) -> Option<Seat> {
+    let seat = Seat::take(shared, peer);
+    if seat.is_none() {
         shared.figures.connections_rejected.fetch_add(1, Relaxed);
         let max = shared.options.connections_per_address_max;
         tracing::debug!(%peer, max, "too many connections");
     }
-    place
+    seat
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, place: Place) {
+fn serve(stream: TcpStream, seat: Seat) -> impl Future<Output = ()> {
     // Replies are small and written in one piece: there is nothing to wait for.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "a connection ended before it began");
-        return;
+        // Reading will say so, too.
+        tracing::debug!(peer = %seat.figures.peer(), %error, "a connection ended before it began");
     }
     let (reader, writer) = stream.into_split();
-    connection::serve(reader, writer, peer, &shared).await;
-    drop(place);
+    connection::serve(reader, writer, seat)
 }
 
 fn concerns_one_client(error: &io::Error) -> bool {
@@ -97,10 +85,10 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        fn bytes<A, B, C, D, F: Future>(_: fn(A, B, C, D) -> F) -> usize {
+        fn bytes<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
             size_of::<F>()
         }
         // There may be a hundred thousand that only ping.
-        assert!(bytes(serve) <= 1700, "{}", bytes(serve));
+        assert!(bytes(serve) <= 560, "{}", bytes(serve));
     }
 }

@@ -135,6 +135,10 @@ impl<'a> Outstanding<'a> {
         }
         waiting.frame_bytes -= frame_bytes;
         let left = waiting.requests.len();
+        if left == 0 {
+            // Most clients are silent nearly always.
+            waiting.requests = VecDeque::new();
+        }
         drop(waiting);
         self.total.remove(count, count > 0 && left == 0);
         self.changed.notify_one();
@@ -149,21 +153,12 @@ impl<'a> Outstanding<'a> {
     /// Waits until more may be handed in. `also` is asked for besides, whenever something has
     /// changed. Safe to cancel.
     pub(super) async fn room(&self, also: impl Fn() -> bool) {
-        // Nearly always there is, and then nothing that is shared by all is touched.
-        if self.has_room() && also() {
-            return;
-        }
-        // In a box, since all connections would have room for it that never wait.
-        Box::pin(self.room_later(also)).await;
-    }
-
-    async fn room_later(&self, also: impl Fn() -> bool) {
         loop {
             // Registered before the check, so that no change is missed in between.
             let freed = self.total.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if self.has_room() && also() {
+            if self.has_room(&also) {
                 return;
             }
             tokio::select! {
@@ -173,6 +168,11 @@ impl<'a> Outstanding<'a> {
         }
     }
 
+    /// More may be handed in, `also` as far as that is concerned.
+    pub(super) fn has_room(&self, also: impl Fn() -> bool) -> bool {
+        self.is_below_limits() && also()
+    }
+
     /// Waits until all are answered. Safe to cancel.
     pub(super) async fn none(&self) {
         while self.requests() > 0 {
@@ -180,7 +180,7 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn is_below_limits(&self) -> bool {
         let waiting = self.waiting();
         // Whoever waits for nothing may always ask something.
         waiting.requests.is_empty()
@@ -206,7 +206,7 @@ impl Drop for Outstanding<'_> {
 mod tests {
     use super::*;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
 
     fn asked(count: usize, frame_bytes: usize) -> impl ExactSizeIterator<Item = Asked> {
         let received = Instant::now();
@@ -214,12 +214,11 @@ mod tests {
         std::iter::repeat_n(asked, count)
     }
 
-    fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
-        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
-    }
-
     fn has_room(outstanding: &Outstanding<'_>) -> bool {
-        poll_once(outstanding.room(|| true)).is_ready()
+        let mut waiting = pin!(outstanding.room(|| true));
+        let waited = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(waited.is_ready(), outstanding.has_room(|| true));
+        waited.is_ready()
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What clients leave in the memory for as long as they are connected, watches and identities:
 //! the bound on all of it, and how it goes.
 
-use crate::keeper::acl::Identity;
+use crate::keeper::acl::{self, Identity};
 use crate::keeper::machine::Keeper;
 use crate::keeper::output::{WatchStatus, WatchWalk};
 use crate::keeper::request::ConnectionId;
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What an identity takes beside the text of its id.
@@ -12,6 +14,29 @@ const IDENTITY_BYTES: usize = 128;
 
 /// Watches that are taken away in one go, or told: a fraction of a millisecond.
 const WATCHES_AT_ONCE: usize = 1000;
+
+/// Addresses that are remembered at least, so that few are never looked through.
+const ADDRESSES_MIN: usize = 64;
+
+/// What connections are from the start: a list for each address, not for each connection.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    identities: FxHashMap<IpAddr, Arc<[Identity]>>,
+    /// How many there may be before those are looked for that nobody has any more.
+    sweep_at: usize,
+}
+
+impl Addresses {
+    /// What a connection from an address is.
+    pub(super) fn identities(&mut self, peer: IpAddr) -> Arc<[Identity]> {
+        if self.identities.len() > self.sweep_at.max(ADDRESSES_MIN) {
+            self.identities.retain(|_, list| Arc::strong_count(list) > 1);
+            self.sweep_at = self.identities.len() * 2;
+        }
+        let new = || Arc::from([acl::ip_identity(peer)]);
+        Arc::clone(self.identities.entry(peer).or_insert_with(new))
+    }
+}
 
 impl Keeper {
     /// A connection has proved to be somebody else besides.
@@ -23,9 +48,10 @@ impl Keeper {
             return;
         }
         let mut bytes: usize = new.iter().map(|new| new.id.len() + IDENTITY_BYTES).sum();
-        if Arc::strong_count(&open.identities) > 1 {
-            // Requests that wait keep the list as it was. It counts until the connection ends:
-            // who has few identities does not notice, and who has many has no use for that.
+        if open.identities.len() > 1 && Arc::strong_count(&open.identities) > 1 {
+            // Requests that wait keep the list as it was; that of an address is there anyway. It
+            // counts until the connection ends: who has few identities does not notice, and who
+            // has many has no use for that.
             bytes += open.identities.len() * IDENTITY_BYTES;
         }
         open.identities = identities.into();
@@ -206,6 +232,19 @@ mod tests {
         keeper.handle_closed(A, keeper.now);
         keeper.handle_closed(B, keeper.now);
         assert_eq!(keeper.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn connections_from_one_address_share_what_they_are_and_nothing_is_left_of_them() {
+        let mut addresses = Addresses::default();
+        let address = |number: u32| IpAddr::from(number.to_be_bytes());
+        let held = addresses.identities(address(0));
+        assert!(Arc::ptr_eq(&held, &addresses.identities(address(0))));
+        for number in 0..1000 {
+            addresses.identities(address(number));
+        }
+        assert!(addresses.identities.len() <= ADDRESSES_MIN + 1);
+        assert!(Arc::ptr_eq(&held, &addresses.identities(address(0))));
     }
 
     #[test]

@@ -18,13 +18,14 @@ mod timers;
 mod unwritten;
 mod watching;
 
-use crate::keeper::acl::{self, Identity};
+use crate::keeper::acl::Identity;
 use crate::keeper::barriers::Barriers;
 use crate::keeper::batch::{Batch, Claims, Room};
 use crate::keeper::keyspace::{ShimId, Slot, StepKind};
 use crate::keeper::machine::chain::Chain;
 use crate::keeper::machine::fence::Fence;
 use crate::keeper::machine::internal::Later;
+use crate::keeper::machine::kept::Addresses;
 use crate::keeper::options::Options;
 use crate::keeper::output::{Output, SessionStatus, Status};
 use crate::keeper::planner::Settings;
@@ -159,6 +160,7 @@ pub struct Keeper {
     fired: Vec<ConnectionId>,
 
     connections: FxHashMap<ConnectionId, Connection>,
+    addresses: Addresses,
     /// What the identities of all of them take.
     identity_bytes: usize,
     locals: Locals,
@@ -254,6 +256,7 @@ impl Keeper {
             watches: Watches::default(),
             fired: Vec::new(),
             connections: FxHashMap::default(),
+            addresses: Addresses::default(),
             identity_bytes: 0,
             locals: Locals::new(options.tick),
             leases: Leases::default(),
@@ -304,7 +307,7 @@ impl Keeper {
     /// A client's TCP connection was accepted.
     pub fn handle_opened(&mut self, connection: ConnectionId, peer: IpAddr) {
         let opened = Connection {
-            identities: Arc::from([acl::ip_identity(peer)]),
+            identities: self.addresses.identities(peer),
             identity_bytes: 0,
             session: None,
             timeout: self.options.session_timeout_max,

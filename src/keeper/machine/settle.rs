@@ -247,6 +247,7 @@ impl Keeper {
             Work::Attach { .. } => {
                 if let Some(local) = self.locals.find(session) {
                     local.unsettled = false;
+                    local.give_back_room();
                 }
                 self.accept(session, pending.connection);
             }

@@ -178,6 +178,7 @@ impl Keeper {
     pub(super) fn key_written(&mut self, session: SessionId) {
         let Some(local) = self.locals.find(session) else { return };
         local.key = KeyState::Written;
+        local.give_back_room();
         for (connection, connect) in std::mem::take(&mut local.parked) {
             self.connect_again(connection, connect);
         }

@@ -179,6 +179,14 @@ impl Local {
         !self.blocked && self.under_way == 0 && self.queue.is_empty()
     }
 
+    /// Its client may be silent for long now: room that nobody uses goes, and comes back with the
+    /// next need.
+    pub fn give_back_room(&mut self) {
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
+    }
+
     /// Whether it can go on only with a lease, and has none yet.
     pub fn waits_for_lease(&self) -> bool {
         self.lease == LeaseId::NONE && self.blocked
@@ -290,10 +298,7 @@ impl Locals {
                 if local.deadline <= now {
                     expired.push(session);
                 }
-                if local.queue.is_empty() {
-                    // It may be silent for good: its room goes, and comes back with the next need.
-                    local.queue = VecDeque::new();
-                }
+                local.give_back_room();
                 let again = local.deadline.max(now + self.tick);
                 local.bucket = again;
                 self.buckets.entry(again).or_default().push(session);

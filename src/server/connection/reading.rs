@@ -15,9 +15,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::keeper::request::{Operation, Request};
 use crate::server::Shared;
-use crate::server::figures::{ConnectionFigures, RequestKind};
+use crate::server::figures::RequestKind;
 use crate::server::intake::{Drawn, SMALL_BYTES_MAX, Taken};
 use crate::server::outstanding::Asked;
+use crate::server::registry::Seat;
 use crate::wire::decode::{Handshake, decode_connect, decode_request};
 use crate::wire::four_letter::Word;
 use crate::wire::frame::{Splitter, first_word};
@@ -82,37 +83,33 @@ impl fmt::Display for Malformed {
 pub(super) struct FrameReader<'a, R> {
     reader: &'a mut R,
     buffer: BytesMut,
-    splitter: Splitter,
     /// The last read filled the room that it had.
     was_full: bool,
-    /// For the large request that the buffer begins with.
-    memory: Option<Taken>,
-    /// The same, while it is not whole.
-    drawn: Option<Drawn<'a>>,
+    /// For the large request that the buffer begins with. In a box, since few ever send one.
+    large: Option<Box<Large<'a>>>,
     /// For a buffer that has grown.
     wide: Option<Taken>,
-    shared: &'a Shared,
-    figures: &'a ConnectionFigures,
+    seat: &'a Seat,
+}
+
+#[derive(Debug)]
+struct Large<'a> {
+    memory: Taken,
+    /// The request is not whole.
+    drawn: Option<Drawn<'a>>,
 }
 
 impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
-    pub(super) fn new(
-        reader: &'a mut R,
-        shared: &'a Shared,
-        figures: &'a ConnectionFigures,
-    ) -> Self {
-        let splitter = Splitter::new(shared.options.frame_bytes_max);
-        Self {
-            reader,
-            buffer: BytesMut::new(),
-            splitter,
-            was_full: false,
-            memory: None,
-            drawn: None,
-            wide: None,
-            shared,
-            figures,
-        }
+    pub(super) fn new(reader: &'a mut R, seat: &'a Seat) -> Self {
+        Self { reader, buffer: BytesMut::new(), was_full: false, large: None, wide: None, seat }
+    }
+
+    fn shared(&self) -> &'a Shared {
+        &self.seat.shared
+    }
+
+    fn splitter(&self) -> Splitter {
+        Splitter::new(self.shared().options.frame_bytes_max)
     }
 
     /// Reads what a connection begins with. Safe to cancel.
@@ -127,7 +124,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
                 Ok(true) => {}
                 Ok(false) => return First::Nothing,
                 Err(_) => {
-                    self.shared.figures.sessionless_expired.fetch_add(1, Relaxed);
+                    self.shared().figures.sessionless_expired.fetch_add(1, Relaxed);
                     return First::Nothing;
                 }
             }
@@ -144,7 +141,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
             self.count(1, 0);
             return Some(First::Word(word, argument));
         }
-        let frame = match self.splitter.next_frame(&mut self.buffer) {
+        let frame = match self.splitter().next_frame(&mut self.buffer) {
             Ok(frame) => frame?,
             Err(error) => return Some(self.no_handshake(&error)),
         };
@@ -157,7 +154,7 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
     }
 
     fn no_handshake(&self, error: &impl fmt::Display) -> First {
-        tracing::debug!(peer = %self.figures.peer(), %error, "no handshake");
+        tracing::debug!(peer = %self.seat.figures.peer(), %error, "no handshake");
         First::Nothing
     }
 
@@ -173,18 +170,18 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
         let mut batch = Batch::default();
         let received = Instant::now();
         let mut bytes = 0;
-        let most = if self.shared.outstanding.is_high() { BATCH_MAX_HIGH } else { BATCH_MAX };
+        let most = if self.shared().outstanding.is_high() { BATCH_MAX_HIGH } else { BATCH_MAX };
         while batch.requests.len() < most {
             if let Some(bytes) = self.wants() {
-                self.memory = self.shared.intake.try_take(bytes);
-                if self.memory.is_none() {
+                self.large = self.shared().intake.try_take(bytes).map(Large::boxed);
+                if self.large.is_none() {
                     batch.more = true;
                     break;
                 }
             }
-            match self.splitter.next_frame(&mut self.buffer) {
+            match self.splitter().next_frame(&mut self.buffer) {
                 Ok(Some(frame)) => {
-                    let is_large = self.memory.is_some();
+                    let is_large = self.large.is_some();
                     let frame = self.taken_out(frame);
                     bytes += frame.len();
                     if let Err(error) = batch.push(&frame, is_large, received) {
@@ -211,27 +208,29 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
 
     /// What the large request needs that the buffer begins with, and has not got yet.
     fn wants(&self) -> Option<usize> {
-        let fits = self.announced() <= self.shared.options.frame_bytes_max;
+        let fits = self.announced() <= self.shared().options.frame_bytes_max;
         let bytes = weight(&self.buffer).filter(|bytes| *bytes > SMALL_BYTES_MAX && fits);
-        bytes.filter(|_| self.memory.is_none())
+        bytes.filter(|_| self.large.is_none())
     }
 
     /// Waits for the memory that the next request needs. Safe to cancel.
     pub(super) async fn admit(&mut self) {
         if let Some(bytes) = self.wants() {
             // In a box, since all connections would have room for it that send little.
-            self.memory = Some(Box::pin(self.shared.intake.take(bytes)).await);
+            self.large = Some(Large::boxed(Box::pin(self.shared().intake.take(bytes)).await));
         }
-        if self.memory.is_some() && self.drawn.is_none() && self.missing() > 0 {
-            self.drawn = Some(self.shared.intake.begin(self.figures.peer()));
+        let (shared, missing) = (self.shared(), self.missing());
+        if let Some(Large { drawn: drawn @ None, .. }) = self.large.as_deref_mut()
+            && missing > 0
+        {
+            *drawn = Some(shared.intake.begin(self.seat.figures.peer()));
         }
     }
 
     /// A frame that is whole has its memory with it.
     fn taken_out(&mut self, frame: Bytes) -> Bytes {
-        self.drawn = None;
-        match self.memory.take() {
-            Some(memory) => memory.holding(frame),
+        match self.large.take() {
+            Some(large) => large.memory.holding(frame),
             None => frame,
         }
     }
@@ -241,14 +240,17 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
     ///
     /// A client that is waited for has no buffer: most are silent nearly always.
     pub(super) async fn fill(&mut self) -> bool {
-        let Some(drawn) = self.drawn.take() else { return self.read().await };
+        let drawn = self.large.as_mut().and_then(|large| large.drawn.take());
+        let Some(drawn) = drawn else { return self.read().await };
         // In a box, as above.
         Box::pin(async {
             let going_on = tokio::select! {
                 going_on = self.read() => going_on,
                 () = drawn.cut() => false,
             };
-            self.drawn = Some(drawn);
+            if let Some(large) = &mut self.large {
+                large.drawn = Some(drawn);
+            }
             going_on
         })
         .await
@@ -280,11 +282,11 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
 
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.was_full && self.wide.is_none() {
-            self.wide = self.shared.intake.try_take(READ_BYTES_MAX);
+            self.wide = self.shared().intake.try_take(READ_BYTES_MAX);
         }
         let room = if self.was_full && self.wide.is_some() { READ_BYTES_MAX } else { READ_BYTES };
         // As much as is announced, but never on trust: 64 KiB at a time.
-        let most = if self.memory.is_some() { READ_BYTES_MAX } else { room };
+        let most = if self.large.is_some() { READ_BYTES_MAX } else { room };
         self.buffer.reserve(self.missing().clamp(room, most.max(room)));
         let count = ready!(pin!(self.reader.read_buf(&mut self.buffer)).poll(context));
         self.was_full = self.buffer.len() == self.buffer.capacity();
@@ -306,17 +308,23 @@ impl<'a, R: AsyncRead + Unpin> FrameReader<'a, R> {
     fn count(&self, frames: usize, bytes: usize) {
         let frames = frames as u64;
         let prefixes = frames * size_of::<u32>() as u64;
-        self.figures.received(frames, self.shared.now_ms());
-        self.shared.figures.received.fetch_add(frames, Relaxed);
-        self.shared.figures.bytes_received.fetch_add(bytes as u64 + prefixes, Relaxed);
+        self.seat.figures.received(frames, self.shared().now_ms());
+        self.shared().figures.received.fetch_add(frames, Relaxed);
+        self.shared().figures.bytes_received.fetch_add(bytes as u64 + prefixes, Relaxed);
     }
 
     /// When a connection that begins now is closed if it has not said what it wants.
     fn silence_end(&self) -> Instant {
-        let silent_until = self.shared.started.elapsed() + SILENCE_MAX;
+        let silent_until = self.shared().started.elapsed() + SILENCE_MAX;
         let buckets = silent_until.as_millis() / SILENCE_MAX.as_millis() + 1;
         let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
-        self.shared.started + SILENCE_MAX.saturating_mul(buckets)
+        self.shared().started + SILENCE_MAX.saturating_mul(buckets)
+    }
+}
+
+impl Large<'_> {
+    fn boxed(memory: Taken) -> Box<Self> {
+        Box::new(Self { memory, drawn: None })
     }
 }
 

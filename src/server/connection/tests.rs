@@ -6,7 +6,7 @@ mod limits;
 mod noted;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::DuplexStream;
@@ -88,6 +88,11 @@ impl Scene {
         opened(&self.shared, 1 << 20, Arc::default())
     }
 
+    fn stop(&self) {
+        self.stopping.cancel();
+        self.shared.drain();
+    }
+
     async fn send(&mut self, bytes: &[u8]) {
         self.client.write_all(bytes).await.expect("the server reads");
     }
@@ -155,7 +160,9 @@ fn opened(
     let served = tokio::spawn(async move {
         let (reader, writer) = tokio::io::split(server);
         let writer = Noted { writer, writes };
-        serve(reader, writer, SocketAddr::from(([127, 0, 0, 1], 7)), &shared).await;
+        let peer = SocketAddr::from(([127, 0, 0, 1], 7));
+        let seat = Seat::take(&shared, peer).expect("there is room");
+        serve(reader, writer, seat).await;
     });
     (client, served)
 }
@@ -404,7 +411,7 @@ async fn a_server_that_stops_answers_what_it_took_in() {
     let outbox = scene.established().await;
     scene.send(&pings([1])).await;
     assert_eq!(scene.requests().await, [Xid(1)]);
-    scene.stopping.cancel();
+    scene.stop();
     tokio::time::sleep(Duration::from_millis(10)).await;
     outbox.push(&mut vec![reply(1)]);
     scene.closed().await;
@@ -419,7 +426,7 @@ async fn a_server_that_stops_waits_two_seconds_at_most() {
     scene.send(&pings([1])).await;
     scene.requests().await;
     let began = Instant::now();
-    scene.stopping.cancel();
+    scene.stop();
     scene.closed().await;
     let took = began.elapsed();
     assert!((DRAIN_MAX..DRAIN_MAX * 2).contains(&took), "{took:?}");

@@ -1,11 +1,17 @@
 //! What goes to a client, and what is counted on the way.
 
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::vec;
 
 use bytes::Buf;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
+use crate::driver::outbox::Taken;
 use crate::keeper::request::{Connected, Outgoing, Xid};
 use crate::keeper::zxid::Zxid;
 use crate::server::connection::{Client, End};
@@ -34,39 +40,130 @@ struct Sent {
     max_bytes: usize,
 }
 
+/// What the socket did not take at once.
+struct Rest {
+    frames: SendBuffer,
+    sent: Sent,
+    /// What is not encoded yet.
+    outgoing: vec::IntoIter<Outgoing>,
+}
+
+/// Safe to cancel: what was written is gone from `frames`.
+async fn write_out<W>(writer: &mut W, frames: &mut SendBuffer) -> io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+{
+    writer.write_all_buf(frames).await?;
+    writer.flush().await
+}
+
 impl Client<'_> {
     /// Sends all that is put into the outbox, everything that waits in one write, until the core
     /// asks for the close.
-    pub(super) async fn write<W>(&self, writer: &mut W, has_read_only_byte: bool) -> End
+    #[expect(clippy::manual_async_fn, reason = "that would have room for its arguments twice")]
+    pub(super) fn write<W>(
+        &self,
+        writer: &mut W,
+        has_read_only_byte: bool,
+    ) -> impl Future<Output = End>
     where
         W: AsyncWrite + Unpin,
     {
-        let mut outgoing = Vec::new();
-        loop {
-            let taken = self.outbox.take(&mut outgoing).await;
-            let mut waiting = outgoing.drain(..);
+        async move {
+            let mut outgoing = Vec::new();
             loop {
-                let (mut frames, sent) = self.encode(&mut waiting, has_read_only_byte);
-                if writer.write_all_buf(&mut frames).await.is_err() || writer.flush().await.is_err()
-                {
-                    return End::Gone;
+                let take = poll_fn(|context| self.outbox().poll_take(context, &mut outgoing));
+                let last = match take.await {
+                    Taken::Some => false,
+                    Taken::Last => true,
+                    Taken::Cut => return End::TooSlow,
+                };
+                let at_once = poll_fn(|context| {
+                    let mut waiting = outgoing.drain(..);
+                    Poll::Ready(self.write_at_once(
+                        context,
+                        writer,
+                        &mut waiting,
+                        has_read_only_byte,
+                    ))
+                });
+                match at_once.await {
+                    Ok(None) => {}
+                    Ok(Some(rest)) => {
+                        let writing = self.write_unless_cut(writer, rest, has_read_only_byte);
+                        if let Err(end) = Box::pin(writing).await {
+                            return end;
+                        }
+                    }
+                    Err(_) => return End::Gone,
                 }
-                let is_all = waiting.as_slice().is_empty();
-                // First, for whoever waits for answers looks at the outbox when it is woken.
-                if is_all {
-                    self.outbox.written();
+                outgoing.shrink_to(OUTGOING_KEPT_MAX);
+                if last {
+                    return End::Closed;
                 }
-                self.account(&sent);
-                if is_all {
-                    break;
-                }
-            }
-            drop(waiting);
-            outgoing.shrink_to(OUTGOING_KEPT_MAX);
-            if taken.last {
-                return End::Closed;
             }
         }
+    }
+
+    /// Writes what the socket takes, which nearly always is all. What it does not take is
+    /// returned, in a box: there is room for it only where it is needed.
+    fn write_at_once<W: AsyncWrite + Unpin>(
+        &self,
+        context: &mut Context<'_>,
+        writer: &mut W,
+        waiting: &mut impl ExactSizeIterator<Item = Outgoing>,
+        has_read_only_byte: bool,
+    ) -> io::Result<Option<Box<Rest>>> {
+        loop {
+            let (mut frames, sent) = self.encode(waiting, has_read_only_byte);
+            if pin!(write_out(writer, &mut frames)).poll(context)?.is_pending() {
+                let outgoing = waiting.collect::<Vec<_>>().into_iter();
+                return Ok(Some(Box::new(Rest { frames, sent, outgoing })));
+            }
+            if self.written(&sent, waiting) {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn write_unless_cut<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        rest: Box<Rest>,
+        has_read_only_byte: bool,
+    ) -> Result<(), End> {
+        tokio::select! {
+            written = self.write_rest(writer, rest, has_read_only_byte) => {
+                written.map_err(|_| End::Gone)
+            }
+            () = self.outbox().cut() => Err(End::TooSlow),
+        }
+    }
+
+    async fn write_rest<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        mut rest: Box<Rest>,
+        has_read_only_byte: bool,
+    ) -> io::Result<()> {
+        loop {
+            write_out(writer, &mut rest.frames).await?;
+            if self.written(&rest.sent, &rest.outgoing) {
+                return Ok(());
+            }
+            (rest.frames, rest.sent) = self.encode(&mut rest.outgoing, has_read_only_byte);
+        }
+    }
+
+    /// One write is done. Says whether it was all that was taken.
+    fn written(&self, sent: &Sent, waiting: &impl ExactSizeIterator<Item = Outgoing>) -> bool {
+        let is_all = waiting.len() == 0;
+        // First, for whoever waits for answers looks at the outbox when it is woken.
+        if is_all {
+            self.outbox().written();
+        }
+        self.account(sent);
+        is_all
     }
 
     /// The next frames, up to about [`WRITE_BYTES`].
@@ -89,13 +186,13 @@ impl Client<'_> {
 
     fn note_session(&self, outgoing: &Outgoing) {
         if let Outgoing::Connected(Connected::Accepted { timeout_ms, session, .. }) = outgoing {
-            self.figures.established(*session, *timeout_ms);
+            self.figures().established(*session, *timeout_ms);
         }
     }
 
     fn account(&self, sent: &Sent) {
-        let server = &self.shared.figures;
-        self.figures.sent(sent.frames);
+        let server = &self.shared().figures;
+        self.figures().sent(sent.frames);
         server.sent.fetch_add(sent.frames, Relaxed);
         server.bytes_sent.fetch_add(sent.bytes as u64, Relaxed);
         let now = Instant::now();
@@ -109,7 +206,7 @@ impl Client<'_> {
             add_to(if asked.kind.changes() { &mut updates } else { &mut reads }, took_ms);
             last = Some((asked.kind, took_ms));
         });
-        self.figures.outstanding(left);
+        self.figures().outstanding(left);
         let Some((kind, last_latency_ms)) = last else { return };
         server.latency.add(&all);
         server.read_latency.add(&reads);
@@ -121,7 +218,7 @@ impl Client<'_> {
     fn answered(&self, kind: RequestKind, last_latency_ms: u64, latency: Latency, sent: &Sent) {
         let answered =
             Answered { kind, xid: sent.last_xid, zxid: sent.last_zxid, last_latency_ms, latency };
-        self.figures.answered(&answered, self.shared.now_ms());
+        self.figures().answered(&answered, self.shared().now_ms());
     }
 }
 

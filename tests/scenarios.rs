@@ -80,6 +80,7 @@ macro_rules! transcripts {
 transcripts! {
     a_shim_that_starts_hears_the_last_words_of_the_others,
     the_word_of_an_end_waits_for_no_batch,
+    the_word_of_an_end_waits_for_no_failure,
     a_store_of_the_layout_before_is_taken_over,
     a_failure_that_overtakes_a_write_waits_for_it,
     what_nobody_else_writes_is_guarded_as_a_whole,

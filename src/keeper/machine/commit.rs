@@ -83,7 +83,7 @@ impl Keeper {
         }
         self.break_chain();
         let Registration::Done(lease) = self.registration else { return };
-        if self.loaded && now >= self.hold_until {
+        if self.loaded && now >= self.words_hold_until {
             self.send_words(lease);
         }
         while self.loaded && now >= self.hold_until && self.may_send() {

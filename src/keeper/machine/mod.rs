@@ -197,6 +197,8 @@ pub struct Keeper {
     claims_seen: FxHashMap<(Slot, ShimId), Duration>,
     /// Nothing is sent before: the store has refused for a reason of its own.
     hold_until: Duration,
+    /// Nor is word of sessions' ends before this one: see [`Self::send_words`].
+    words_hold_until: Duration,
 
     barriers: Barriers<Waiter>,
     /// The last time at which it was certain that the tree had all that etcd had.
@@ -280,6 +282,7 @@ impl Keeper {
             held: Vec::new(),
             claims_seen: FxHashMap::default(),
             hold_until: Duration::ZERO,
+            words_hold_until: Duration::ZERO,
             barriers: Barriers::default(),
             confirmed_at: Duration::ZERO,
             progress_at: Duration::ZERO,

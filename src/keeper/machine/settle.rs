@@ -47,13 +47,13 @@ impl Keeper {
             Ok(_) => {}
             Err(CommitError::TooLarge(reason)) => self.too_large(token, &reason),
             Err(CommitError::LeaseNotFound) => {
-                self.hold_until = now + HOLD_AFTER_DEAD_LEASE;
+                self.hold_all_until(now + HOLD_AFTER_DEAD_LEASE);
                 self.check_leases(token);
                 self.plan_again(token, true);
             }
             Err(CommitError::Refused(error)) => {
                 tracing::warn!(%error, "etcd refused a txn");
-                self.hold_until = now + HOLD_AFTER_REFUSAL;
+                self.hold_all_until(now + HOLD_AFTER_REFUSAL);
                 self.plan_again(token, true);
             }
             Err(CommitError::Unknown(error)) => {
@@ -62,12 +62,18 @@ impl Keeper {
                     self.unknown.insert(token, now + UNKNOWN_FOR);
                     self.fence_off_lost();
                 } else {
-                    // It may be sent again, but not as fast as a store that is away can refuse.
+                    // Again, but not as fast as a store that is away can refuse. Word of ends
+                    // goes meanwhile: one that is lost is fenced off.
                     self.hold_until = now + HOLD_AFTER_REFUSAL;
                     self.plan_again(token, true);
                 }
             }
         }
+    }
+
+    /// Nothing is sent before: it would be refused again.
+    fn hold_all_until(&mut self, until: Duration) {
+        (self.hold_until, self.words_hold_until) = (until, until);
     }
 
     /// The stream has named a batch. `stats` is from just before its revision was applied.

@@ -68,6 +68,8 @@ impl Keeper {
         let progress = self.barriers.needs_progress().then_some(self.progress_at);
         let held = (!self.ready.is_empty() && self.hold_until > self.now.monotonic)
             .then_some(self.hold_until);
+        let words = (!self.words.is_empty() && self.words_hold_until > self.now.monotonic)
+            .then_some(self.words_hold_until);
         let expiry =
             if self.silence() < SILENCE_MAX_TO_EXPIRE { self.locals.next_bucket() } else { None };
         [
@@ -76,6 +78,7 @@ impl Keeper {
             registration,
             progress,
             held,
+            words,
             expiry,
             self.barriers.retry_at().filter(|at| *at > self.now.monotonic),
             self.unknown.values().min().copied(),

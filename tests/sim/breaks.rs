@@ -65,6 +65,8 @@ pub(crate) enum Break {
     RefusalsForgotten,
     /// What a shim has of its own is on no lease.
     ClaimsStay,
+    /// The steps of its multis are on no lease.
+    StepsStay,
     /// Shims enforce no quota.
     QuotasForgotten,
     /// The statistics of a quota are as they were when they began.
@@ -75,7 +77,7 @@ pub(crate) enum Break {
 
 impl Break {
     /// All of them.
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::EventsLost,
         Self::EventsTwice,
         Self::AnswersEarly,
@@ -103,6 +105,7 @@ impl Break {
         Self::ClosesUnheard,
         Self::RefusalsForgotten,
         Self::ClaimsStay,
+        Self::StepsStay,
         Self::OffsetForgotten,
         Self::QuotasForgotten,
         Self::StatisticsStay,
@@ -206,7 +209,8 @@ impl Break {
             Self::EndsUntold => {
                 leave_out(&mut txn.then, |key| matches!(Slot::parse(key), Some(Slot::Ended(_))))
             }
-            Self::ClaimsStay => unlease(txn),
+            Self::ClaimsStay => unlease(txn, |slot| matches!(slot, Slot::Claim(..))),
+            Self::StepsStay => unlease(txn, |slot| matches!(slot, Slot::Steps(..))),
             Self::SilenceKept => return !ends_a_session(txn),
             _ => {}
         }
@@ -255,14 +259,14 @@ fn leave_out(ops: &mut Vec<Op>, what: fn(&[u8]) -> bool) {
     }
 }
 
-/// Claims are put on no lease.
-fn unlease(txn: &mut Txn) {
+/// Such keys are put on no lease.
+fn unlease(txn: &mut Txn, which: fn(&Slot) -> bool) {
     for op in txn.then.iter_mut().chain(&mut txn.otherwise) {
         match op {
-            Op::Put { key, lease, .. } if matches!(Slot::parse(key), Some(Slot::Claim(..))) => {
+            Op::Put { key, lease, .. } if Slot::parse(key).as_ref().is_some_and(which) => {
                 *lease = LeaseId::NONE;
             }
-            Op::Txn(nested) => unlease(nested),
+            Op::Txn(nested) => unlease(nested, which),
             _ => {}
         }
     }

@@ -91,6 +91,9 @@ impl World {
                     }
                     command => {
                         let mut answer = self.etcd.call(command, self.now);
+                        if let Some(StoreEvent::Granted(_, Ok((lease, _)))) = &answer {
+                            self.checks.told.granted(start, *lease);
+                        }
                         if let Some(StoreEvent::BarrierPassed(_, Ok(revision))) = &mut answer
                             && self.breaks == Some(Break::BarriersLie)
                         {
@@ -140,8 +143,8 @@ impl World {
             {
                 // Only what comes late runs into a refusal.
                 let random = self.chance.of(Source::Break);
-                if random.chance(300) {
-                    *fate = Fate::Late(random.millis(5_000, 60_000));
+                if random.chance(600) {
+                    *fate = Fate::Late(random.millis(2_000, 25_000));
                 }
             }
             (Some(Break::UnknownRepeated), StoreCommand::Commit(..))

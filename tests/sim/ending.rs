@@ -3,7 +3,7 @@
 
 use crate::client::Link;
 use crate::random::Source;
-use crate::world::World;
+use crate::world::{Start, World};
 use jute::Text;
 use std::time::Duration;
 use zkshim::keeper::keyspace::Slot;
@@ -48,6 +48,12 @@ impl World {
         }
     }
 
+    /// The shims that live.
+    fn alive(&self) -> Vec<Start> {
+        let alive = (0..self.shims.len()).filter(|shim| self.shims[*shim].keeper.is_some());
+        alive.map(|shim| self.start_of(shim)).collect()
+    }
+
     /// Nobody has anything under way.
     pub(crate) fn check_at_rest(&mut self) -> Result<(), String> {
         let settled = self.now.saturating_sub(SERVED_AFTER);
@@ -74,7 +80,7 @@ impl World {
                 return Err(format!("client {index} at rest is not connected"));
             }
         }
-        self.checks.at_rest()
+        self.checks.at_rest(&self.alive())
     }
 
     /// Some say goodbye, the others fall silent.
@@ -119,6 +125,6 @@ impl World {
         if self.plan.skew_ms <= 5_000 {
             crate::checks::check_tidy(&self.checks.model)?;
         }
-        self.checks.at_rest()
+        self.checks.at_rest(&self.alive())
     }
 }

@@ -209,6 +209,11 @@ fn a_claim_that_outlives_its_shim_is_noticed() {
 }
 
 #[test]
+fn steps_that_outlive_their_shim_are_noticed() {
+    check_noticed(Break::StepsStay, &["are on the leases"]);
+}
+
+#[test]
 fn a_zxid_without_the_offset_is_noticed() {
     check_noticed(Break::OffsetForgotten, &["was seen", "wrong stat", "expected Ok", "mzxid"]);
 }

@@ -47,8 +47,6 @@ pub(crate) struct Shim {
     pub(crate) steady_since: Duration,
     /// It may not know which children came or went up to here.
     pub(crate) uncertain: Revision,
-    /// It does not know who ended up to here.
-    pub(crate) forgotten: Revision,
     pub(crate) resumed: u64,
     pub(crate) cursor: Revision,
     pub(crate) last_streamed: Duration,
@@ -235,6 +233,9 @@ impl World {
 
     /// What the checks must know of an input.
     fn before_input(&mut self, shim: usize, input: &Input) {
+        if let Input::Store(event) = input {
+            self.checks.told.event(self.start_of(shim), event, self.now);
+        }
         match input {
             Input::Requests(connection, requests) => {
                 let speaks = |request: &Request| !matches!(request.operation, Operation::Auth(_));
@@ -263,9 +264,7 @@ impl World {
                 self.checks.reloaded(&here, step, snapshot.deletions_since);
                 let there = &mut self.shims[shim];
                 there.uncertain = there.uncertain.max(snapshot.deletions_since);
-                there.forgotten = snapshot.deletions_since;
             }
-            Input::Store(StoreEvent::Deleted(past)) => self.shims[shim].forgotten = past.since,
             Input::Connect(connection, connect) => {
                 self.checks.sessions.touched(connect.session, self.now);
                 if let Some(wire) = self.wires.get_mut(connection) {
@@ -429,8 +428,7 @@ impl World {
             }
             let (asked, start) = (wire.asked, wire.start);
             let when = (start, self.now, self.is_in_touch(start.shim));
-            let forgotten = self.shims[start.shim].forgotten;
-            let checked = self.checks.connected(connection, asked, answer, when, forgotten);
+            let checked = self.checks.connected(connection, asked, answer, when);
             self.judge(checked);
         }
         let Some(wire) = self.wires.get_mut(&connection) else { return };

@@ -10,6 +10,7 @@ mod reads;
 mod replies;
 mod rest;
 mod sessions;
+mod told;
 mod watches;
 mod writes;
 
@@ -19,6 +20,7 @@ pub(crate) use crate::checks::rest::{TTL_NAMES, check_tidy};
 use crate::checks::history::History;
 use crate::checks::locks::Locks;
 use crate::checks::sessions::Sessions;
+use crate::checks::told::Told;
 use crate::checks::watches::{Armed, Reload};
 use crate::checks::writes::Writes;
 use crate::model::Model;
@@ -89,11 +91,12 @@ pub(crate) struct Checks {
     pub(crate) model: Model,
     history: History,
     pub(crate) sessions: Sessions,
+    pub(crate) told: Told,
     writes: Writes,
     pub(crate) locks: Locks,
     connections: BTreeMap<ConnectionId, Seen>,
     /// The highest zxid that a client was told in a reply.
-    told: BTreeMap<usize, Zxid>,
+    zxids: BTreeMap<usize, Zxid>,
     /// How far the fastest wall clock has ever been ahead.
     clock_ahead_ms: i64,
     pub(crate) replies: u64,
@@ -117,7 +120,7 @@ impl Checks {
         self.history.check(&self.model, changes, &told)?;
         rest::check_expired(&self.model, changes.revision, unix_ms + self.clock_ahead_ms)?;
         self.writes.revision(changes, &self.sessions)?;
-        self.sessions.revision(changes, now)
+        self.sessions.revision(changes, now, &self.told)
     }
 
     /// A client has a connection; its handshake is sent.
@@ -129,7 +132,7 @@ impl Checks {
 
     /// A client starts afresh: what it saw before counts no more.
     pub(crate) fn afresh(&mut self, client: usize) {
-        self.told.remove(&client);
+        self.zxids.remove(&client);
     }
 
     /// A shim takes a snapshot instead of the history.
@@ -184,7 +187,6 @@ impl Checks {
         asked: SessionId,
         answer: &Connected,
         (start, now, in_touch): (Start, Duration, bool),
-        forgotten: Revision,
     ) -> Result<(), String> {
         let at = self.model.last();
         match answer {
@@ -206,7 +208,7 @@ impl Checks {
                 }
                 let timeout = Duration::from_millis((*timeout_ms).unsigned_abs().into());
                 let when = (start, now, in_touch);
-                self.sessions.accepted(*session, connection, timeout, when, forgotten)?;
+                self.sessions.accepted(*session, connection, timeout, when, &self.told)?;
                 self.locks.lenient = self.sessions.revived;
                 let there = self.model.session(*session, at).is_some();
                 if there {
@@ -243,7 +245,7 @@ impl Checks {
             let right = reply.zxid == Zxid(0) && reply.outcome == Ok(Body::Empty);
             return right.then_some(Answered::Auth).ok_or(format!("auth got {reply:?}"));
         }
-        let told = self.told.entry(seen.client).or_default();
+        let told = self.zxids.entry(seen.client).or_default();
         if reply.zxid < *told {
             return Err(format!("zxid {} after {told} was seen", reply.zxid));
         }
@@ -265,8 +267,10 @@ impl Checks {
         }
         seen.begin(Revision(reply.zxid.0));
         seen.armed.reply(&self.model, reply.zxid)?;
-        if sent.operation == Operation::CloseSession {
-            self.sessions.closed(seen.session, now);
+        if sent.operation == Operation::CloseSession
+            && let Some(start) = self.sessions.closed(seen.session, now)
+        {
+            self.told.ended(start, seen.session);
         }
         replies::check(&self.model, seen, &sent, reply, before)?;
         self.writes.answered(seen.session, &sent, reply)?;
@@ -274,7 +278,7 @@ impl Checks {
     }
 
     /// Once nothing moves any more.
-    pub(crate) fn at_rest(&self) -> Result<(), String> {
-        rest::check(&self.model)
+    pub(crate) fn at_rest(&self, alive: &[Start]) -> Result<(), String> {
+        rest::check(&self.model, &self.told, alive)
     }
 }

@@ -1,6 +1,8 @@
 //! What must hold of the keys once nothing moves any more, and of znodes that go by themselves.
 
+use crate::checks::told::Told;
 use crate::model::{Model, is_system};
+use crate::world::Start;
 use std::collections::{BTreeMap, BTreeSet};
 use zkshim::keeper::keyspace::{ShimId, Slot, StepKind};
 use zkshim::keeper::tree::record::Kind;
@@ -10,7 +12,8 @@ use zkshim::keeper::zxid::Revision;
 /// What the names of TTL nodes begin with that no client deletes.
 pub(crate) const TTL_NAMES: &str = "/a/ttl";
 
-pub(crate) fn check(model: &Model) -> Result<(), String> {
+/// `alive` are the shims that live.
+pub(crate) fn check(model: &Model, told: &Told, alive: &[Start]) -> Result<(), String> {
     let last = model.last();
     let mut sessions = BTreeSet::new();
     let mut shims: BTreeMap<ShimId, BTreeSet<LeaseId>> = BTreeMap::new();
@@ -19,15 +22,15 @@ pub(crate) fn check(model: &Model) -> Result<(), String> {
             Some(Slot::Session(_)) if !sessions.insert(entry.lease) => {
                 return Err(format!("two sessions are on lease {:?}", entry.lease));
             }
-            // Whichever of them a shim has, they are on one lease.
-            Some(Slot::Batch(shim) | Slot::Claim(_, shim) | Slot::Ended(shim)) => {
+            Some(
+                Slot::Batch(shim) | Slot::Steps(shim, _) | Slot::Claim(_, shim) | Slot::Ended(shim),
+            ) => {
                 shims.entry(shim).or_default().insert(entry.lease);
             }
             _ => {}
         }
     }
-    check_shims(&shims, &sessions)?;
-    let shims: BTreeSet<LeaseId> = shims.into_values().flatten().collect();
+    check_shims(&shims, &sessions, told, alive)?;
     for entry in model.entries() {
         let Some(slot) = Slot::parse(&entry.key) else {
             return Err(format!("key {:?} is none of ours", entry.key));
@@ -42,23 +45,40 @@ pub(crate) fn check(model: &Model) -> Result<(), String> {
         {
             return Err(format!("{slot:?} is there without its znode"));
         }
-        let known = sessions.contains(&entry.lease) || shims.contains(&entry.lease);
-        if entry.lease != LeaseId::NONE && !known {
-            return Err(format!("{slot:?} is on a lease without its session"));
+        let right = match &slot {
+            Slot::Batch(_) | Slot::Steps(..) | Slot::Claim(..) | Slot::Ended(_) => true,
+            Slot::Session(_) => entry.lease != LeaseId::NONE,
+            Slot::Node(_) | Slot::Creates(_) | Slot::Acl(_) => {
+                entry.lease == LeaseId::NONE || sessions.contains(&entry.lease)
+            }
+            Slot::Pzxid(_) | Slot::Spent(_) | Slot::Last | Slot::Secret | Slot::Meta => {
+                entry.lease == LeaseId::NONE
+            }
+        };
+        if !right {
+            return Err(format!("{slot:?} is on {:?}, without its session", entry.lease));
         }
     }
     Ok(())
 }
 
-/// What shims have of their own is each on its shim's lease, and on nobody else's.
+/// What a shim has of its own is on a lease that it was granted and that no session is on, all of
+/// it on one. Only if it died while it fenced something off, before its old lease was revoked,
+/// there are two, until both lapse.
 fn check_shims(
     shims: &BTreeMap<ShimId, BTreeSet<LeaseId>>,
     sessions: &BTreeSet<LeaseId>,
+    told: &Told,
+    alive: &[Start],
 ) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for (shim, leases) in shims {
-        let foreign = |lease| sessions.contains(lease) || *lease == LeaseId::NONE;
-        if leases.len() > 1 || leases.iter().any(foreign) || !seen.is_disjoint(leases) {
+        let holders: BTreeSet<Option<Start>> =
+            leases.iter().map(|lease| told.holder(*lease)).collect();
+        let lives = holders.iter().flatten().any(|start| alive.contains(start));
+        let one_owner = holders.len() == 1 && !holders.contains(&None);
+        let foreign = !sessions.is_disjoint(leases) || !seen.is_disjoint(leases);
+        if !one_owner || foreign || leases.len() > if lives { 1 } else { 2 } {
             return Err(format!("keys of {shim:?} are on the leases {leases:?}"));
         }
         seen.extend(leases);

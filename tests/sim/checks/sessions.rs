@@ -1,9 +1,10 @@
 //! No session ends while its client speaks, and none lives on for long once it is silent.
 
+use crate::checks::told::{End, Told};
 use crate::world::Start;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use zkshim::keeper::keyspace::{NodeValue, Slot};
+use zkshim::keeper::keyspace::{NodeValue, Slot, own};
 use zkshim::keeper::request::{ConnectionId, SessionId};
 use zkshim::keeper::tree::record::Kind;
 use zkshim::keeper::txn::{Change, KeyValue, LeaseId, RevisionChanges};
@@ -17,6 +18,9 @@ const SETTLED: Duration = Duration::from_secs(5);
 
 /// A shim tells the others so soon of a session that has ended without a key.
 const WORD_WITHIN: Duration = Duration::from_secs(1);
+
+/// Passwords tell when a session was opened by steps of this length.
+const GRAIN: Duration = Duration::from_millis(100);
 
 /// For so long a shim confirms such an end without knowing that it has lost etcd.
 const LOST_UNNOTICED: Duration = Duration::from_millis(500);
@@ -33,6 +37,8 @@ struct Life {
     /// When its client came to a shim with it.
     brought_at: Duration,
     timeout: Duration,
+    /// What its password says of its timeout.
+    promised: Duration,
     /// When a shim that was in touch with etcd last heard its client.
     heard_at: Duration,
     /// When any shim last heard its client.
@@ -43,14 +49,38 @@ struct Life {
     ended_at: Option<Duration>,
     /// When its key went.
     key_gone: Option<Revision>,
+    /// When other shims were told of its end, which had no key to go.
+    said: Option<Revision>,
     /// Its client was told that it is closed.
     closed_at: Option<Duration>,
     /// Word of its end may be lost: something went wrong just then.
     end_may_be_lost: bool,
+    /// It had never had a key then.
+    closed_unwritten: bool,
     /// Its key has been in etcd.
     written: bool,
     /// Its client was told that it is no more.
     refused: bool,
+}
+
+impl Life {
+    /// Its client closed it, and came again with it before it could have expired. Nobody keeps
+    /// that from a shim which cannot know of the end: the password says that it may live.
+    fn was_closed_young(&self, skew: Duration) -> bool {
+        self.closed_by_client && self.brought_at < self.opened_at + self.promised + skew + GRAIN
+    }
+
+    /// How the history tells of its end.
+    fn end(&self) -> Option<End> {
+        let unsaid = || self.closed_at.filter(|_| self.closed_unwritten).map(End::Unsaid);
+        self.key_gone.map(End::Key).or(self.said.map(End::Word)).or_else(unsaid)
+    }
+
+    /// It was believed again, and is as if it were new, but for its password.
+    fn begin_again(&mut self) {
+        (self.ended_at, self.key_gone, self.said) = (None, None, None);
+        (self.closed_by_client, self.closed_at) = (false, None);
+    }
 }
 
 /// See the file's text.
@@ -79,7 +109,7 @@ impl Sessions {
         connection: ConnectionId,
         timeout: Duration,
         (start, now, in_touch): (Start, Duration, bool),
-        forgotten: Revision,
+        told: &Told,
     ) -> Result<(), String> {
         let opened = &mut self.opened;
         let known = self.lives.entry(session).or_insert_with(|| {
@@ -92,14 +122,17 @@ impl Sessions {
                 put_at: now,
                 brought_at: now,
                 timeout,
+                promised: timeout,
                 heard_at: now,
                 touched_at: now,
                 doomed: false,
                 closed_by_client: false,
                 ended_at: None,
                 key_gone: None,
+                said: None,
                 closed_at: None,
                 end_may_be_lost: false,
+                closed_unwritten: false,
                 written: false,
                 refused: false,
             }
@@ -113,15 +146,22 @@ impl Sessions {
         }
         if known.ended_at.is_some_and(|ended_at| ended_at < known.brought_at) {
             // By its clock the session is young, and the history that tells of its end is gone.
-            let unknown = known.key_gone.is_some_and(|gone| gone <= forgotten);
-            if self.clocks_agree || !unknown {
+            let end = known.key_gone.map(End::Key);
+            let unknown = end.is_some_and(|end| told.cannot_know(start, session, end));
+            let closed = known.was_closed_young(self.skew);
+            if !unknown || (self.clocks_agree && !closed) {
                 return Err(format!("session {session:?} is given to a client after its end"));
             }
-            (known.ended_at, known.key_gone) = (None, None);
-            self.revived = true;
+            // Who has closed it believes in no lock.
+            self.revived |= !closed;
+            known.begin_again();
         }
         if known.closed_at.is_some() && !known.end_may_be_lost {
-            return Err(format!("session {session:?} lives on after it was closed: {known:?}"));
+            let cannot_know = |end| told.cannot_know(start, session, end);
+            if !known.was_closed_young(self.skew) || !known.end().is_some_and(cannot_know) {
+                return Err(format!("session {session:?} lives on after it was closed: {known:?}"));
+            }
+            known.begin_again();
         }
         if let Some(due) = late(&self.disturbed, self.late_max, known)
             && self.clocks_agree
@@ -186,15 +226,16 @@ impl Sessions {
         }
     }
 
-    /// Its client is told that it is closed.
-    pub(crate) fn closed(&mut self, session: SessionId, now: Duration) {
+    /// Its client is told that it is closed. Says by whom.
+    pub(crate) fn closed(&mut self, session: SessionId, now: Duration) -> Option<Start> {
         let disturbed = &self.disturbed;
         let of = |who| disturbed.get(&who).copied().unwrap_or_default();
-        if let Some(life) = self.lives.get_mut(&session) {
-            let last = of(None).max(of(Some(life.served_by)));
-            life.end_may_be_lost = !life.written && now < last + LOST_UNNOTICED;
-            life.closed_at = Some(now);
-        }
+        let life = self.lives.get_mut(&session)?;
+        let last = of(None).max(of(Some(life.served_by)));
+        life.end_may_be_lost = !life.written && now < last + LOST_UNNOTICED;
+        life.closed_unwritten = !life.written;
+        life.closed_at = Some(now);
+        Some(life.served_by)
     }
 
     pub(crate) fn ended(&mut self, session: SessionId, now: Duration) {
@@ -250,6 +291,7 @@ impl Sessions {
         &mut self,
         changes: &RevisionChanges,
         now: Duration,
+        told: &Told,
     ) -> Result<(), String> {
         for change in &changes.changes {
             let (key, put) = match change {
@@ -262,12 +304,23 @@ impl Sessions {
                     self.check_alive(&path, entry)?;
                     continue;
                 }
+                (Some(Slot::Ended(_)), Change::Put(entry)) => {
+                    self.said(entry, changes.revision)?;
+                    continue;
+                }
                 _ => continue,
             };
             let Some(life) = self.lives.get_mut(&session) else { continue };
             if put {
                 if life.refused || (self.clocks_agree && life.ended_at.is_some()) {
-                    return Err(format!("the key of session {session:?} comes after its end"));
+                    let writer = told.writer(changes).zip(life.end());
+                    let unknown = writer.is_some_and(|(start, end)| {
+                        !life.refused && told.cannot_know(start, session, end)
+                    });
+                    if !unknown || !life.was_closed_young(self.skew) {
+                        return Err(format!("the key of session {session:?} comes after its end"));
+                    }
+                    life.begin_again();
                 }
                 if matches!(change, Change::Put(entry) if entry.lease == LeaseId::NONE) {
                     return Err(format!("session {session:?} is on no lease"));
@@ -297,6 +350,16 @@ impl Sessions {
                     "session {session:?} expired late, at {now:?}: touched at {:?}, timeout {:?}",
                     life.touched_at, life.timeout
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Other shims are told of ends.
+    fn said(&mut self, entry: &KeyValue, at: Revision) -> Result<(), String> {
+        for session in own::decode_ended(entry.value.clone()).ok_or("unreadable e")? {
+            if let Some(life) = self.lives.get_mut(&session) {
+                life.said.get_or_insert(at);
             }
         }
         Ok(())
@@ -332,3 +395,6 @@ fn late(
     // Twice the timeout and four seconds: no lease is longer. What was under way may renew it.
     Some(last.max(heard) + 2 * life.timeout + Duration::from_secs(4) + QUIET + late_max)
 }
+
+#[cfg(test)]
+mod tests;

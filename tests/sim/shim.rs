@@ -266,7 +266,7 @@ impl World {
                 there.uncertain = there.uncertain.max(snapshot.deletions_since);
             }
             Input::Connect(connection, connect) => {
-                self.checks.sessions.touched(connect.session, self.now);
+                self.checks.sessions.touched(connect.session, *connection, self.now);
                 if let Some(wire) = self.wires.get_mut(connection) {
                     wire.open_at_shim = true;
                 }

@@ -34,8 +34,9 @@ struct Life {
     served_since: Duration,
     /// When its key was written last.
     put_at: Duration,
-    /// When its client came to a shim with it.
+    /// When its client came to a shim with it, and on which connection it came last.
     brought_at: Duration,
+    brought_on: ConnectionId,
     timeout: Duration,
     /// What its password says of its timeout.
     promised: Duration,
@@ -64,6 +65,32 @@ struct Life {
 }
 
 impl Life {
+    fn new(connection: ConnectionId, timeout: Duration, start: Start, now: Duration) -> Self {
+        Self {
+            connection,
+            opened_at: now,
+            served_by: start,
+            served_since: now,
+            put_at: now,
+            brought_at: now,
+            brought_on: connection,
+            timeout,
+            promised: timeout,
+            heard_at: now,
+            touched_at: now,
+            doomed: false,
+            closed_by_client: false,
+            ended_at: None,
+            key_gone: None,
+            said: None,
+            closed_at: None,
+            end_may_be_lost: false,
+            closed_unwritten: false,
+            written: false,
+            refused: false,
+        }
+    }
+
     /// Its client closed it, and came again with it before it could have expired. Nobody keeps
     /// that from a shim which cannot know of the end: the password says that it may live.
     fn was_closed_young(&self, skew: Duration) -> bool {
@@ -114,31 +141,10 @@ impl Sessions {
         let opened = &mut self.opened;
         let known = self.lives.entry(session).or_insert_with(|| {
             *opened += 1;
-            Life {
-                connection,
-                opened_at: now,
-                served_by: start,
-                served_since: now,
-                put_at: now,
-                brought_at: now,
-                timeout,
-                promised: timeout,
-                heard_at: now,
-                touched_at: now,
-                doomed: false,
-                closed_by_client: false,
-                ended_at: None,
-                key_gone: None,
-                said: None,
-                closed_at: None,
-                end_may_be_lost: false,
-                closed_unwritten: false,
-                written: false,
-                refused: false,
-            }
+            Life::new(connection, timeout, start, now)
         });
-        if connection < known.connection {
-            // Its client has gone elsewhere since.
+        if connection < known.brought_on {
+            // Its client has gone elsewhere since, and does not hear of it.
             return Ok(());
         }
         if known.refused {
@@ -209,8 +215,9 @@ impl Sessions {
     }
 
     /// A client that comes back asks for its session.
-    pub(crate) fn touched(&mut self, session: SessionId, now: Duration) {
+    pub(crate) fn touched(&mut self, session: SessionId, on: ConnectionId, now: Duration) {
         if let Some(life) = self.lives.get_mut(&session) {
+            life.brought_on = life.brought_on.max(on);
             life.doomed |= now >= life.touched_at + life.timeout;
             (life.touched_at, life.brought_at) = (now, now);
         }

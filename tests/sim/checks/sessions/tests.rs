@@ -40,7 +40,7 @@ fn brought_again(closed: bool, now: Duration) -> (Sessions, Told) {
         let by = sessions.closed(SESSION, at(2)).expect("it is known");
         told.ended(by, SESSION);
     }
-    sessions.touched(SESSION, now);
+    sessions.touched(SESSION, ConnectionId(2), now);
     (sessions, told)
 }
 
@@ -103,4 +103,17 @@ fn a_key_that_comes_after_an_end_is_noticed_unless_its_writer_cannot_know() {
     assert!(written(true, true));
     assert!(!written(true, false), "the history from then tells of it");
     assert!(!written(false, true), "its client did not close it: it has expired");
+}
+
+#[test]
+fn an_answer_to_a_client_that_has_gone_elsewhere_is_heard_by_nobody() {
+    let (mut sessions, told) = brought_again(false, at(4));
+    sessions.touched(SESSION, ConnectionId(4), at(20));
+    assert_eq!(sessions.refused(SESSION, at(20)), Ok(()));
+    let mut answered = |connection| {
+        let when = (BEFORE, at(21), true);
+        sessions.accepted(SESSION, ConnectionId(connection), TIMEOUT, when, &told)
+    };
+    assert_eq!(answered(3), Ok(()), "its shim stood still until then");
+    assert!(answered(4).is_err());
 }

@@ -22,6 +22,8 @@ use zkshim::keeper::zxid::{Revision, ZxidOffset};
 
 const DATA: &[u8] = &[b'z'; 100];
 const PARENT: &str = "/parent";
+/// The flags of such a create (`CreateMode`).
+const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
 fn child(number: usize) -> String {
     format!("{PARENT}/child-{number:010}")
@@ -102,6 +104,24 @@ fn plans(criterion: &mut Criterion) {
             bencher.iter(|| plan(black_box(&operation)));
         });
     }
+    let sequential = Operation::Create(Create {
+        opcode: CreateOpcode::Create,
+        path: Some(Text::from(child(0))),
+        data: Some(Bytes::from_static(DATA)),
+        acl: Some(tree::open_acl()),
+        flags: EPHEMERAL_SEQUENTIAL,
+        ttl_ms: -1,
+    });
+    // Each sees what those before it in the batch will have made.
+    criterion.bench_function("planner: 64 ephemeral-sequential creates in a batch", |bencher| {
+        bencher.iter(|| {
+            let mut overlay = Overlay::new(&tree);
+            for index in 0..64 {
+                let planner = Planner::new(&mut overlay, &settings, writer, RequestIndex(index));
+                assert!(planner.plan(black_box(&sequential)).outcome.is_ok());
+            }
+        });
+    });
 }
 
 /// A revision that sets the data of so many children, and their creation.
@@ -156,6 +176,17 @@ fn watches(criterion: &mut Criterion) {
                     watches.add(Table::Data, black_box(PARENT), ConnectionId(connection));
                 }
                 watches.fire(Table::Data, PARENT, &mut fired);
+                assert_eq!(fired.len() as u64, watchers);
+            });
+        });
+        // Persistent ones are not used up, so that firing stands alone.
+        let mut watches = Watches::default();
+        for connection in 0..watchers {
+            watches.add_persistent(PARENT, ConnectionId(connection));
+        }
+        criterion.bench_function(&format!("watches: fire {watchers}"), |bencher| {
+            bencher.iter(|| {
+                watches.fire(Table::Data, black_box(PARENT), &mut fired);
                 assert_eq!(fired.len() as u64, watchers);
             });
         });

@@ -6,13 +6,28 @@ use bytes::{Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput};
 use jute::primitives::MAXBUFFER_DEFAULT;
 use jute::{Stat, Value};
-use zkshim::keeper::request::{Body, Data, Outgoing, Reply, Xid};
+use zkshim::keeper::request::{Body, Data, Event, EventKind, Outgoing, Reply, Xid};
+use zkshim::keeper::tree::open_acl;
 use zkshim::keeper::zxid::Zxid;
 use zkshim::wire::decode::decode_request;
 use zkshim::wire::encode::encode;
 use zkshim::wire::frame::Splitter;
 
 const FRAMES: usize = 64;
+
+/// A create with the open ACL, as a client sends it.
+fn create() -> Bytes {
+    let record = jute::CreateRequest {
+        path: Some("/parent/child".to_owned().into()),
+        data: Some(Bytes::from_static(&[b'z'; 100])),
+        acl: Some(open_acl()),
+        flags: 0,
+    };
+    let mut out = BytesMut::new();
+    jute::RequestHeader { xid: 1, type_: 1 }.encode(&mut out);
+    record.encode(&mut out);
+    out.freeze()
+}
 
 /// A getData, as a client sends it.
 fn request(xid: i32) -> Bytes {
@@ -53,6 +68,10 @@ fn both_ways(criterion: &mut Criterion) {
     criterion.bench_function("wire: decode getData", |bencher| {
         bencher.iter(|| decode_request(black_box(&frame)).expect("it is well formed"));
     });
+    let frame = create();
+    criterion.bench_function("wire: decode create", |bencher| {
+        bencher.iter(|| decode_request(black_box(&frame)).expect("it is well formed"));
+    });
     let body = Body::Data(Some(Data::from(&[b'z'; 100][..])), Stat::default());
     let reply = Outgoing::Reply(Reply { xid: Xid(1), zxid: Zxid(2), outcome: Ok(body) });
     let mut out = BytesMut::new();
@@ -60,6 +79,15 @@ fn both_ways(criterion: &mut Criterion) {
         bencher.iter(|| {
             out.clear();
             encode(black_box(&reply), true, &mut out);
+            out.len()
+        });
+    });
+    let (kind, path) = (EventKind::NodeDataChanged, "/parent/child".to_owned().into());
+    let event = Outgoing::Event(Event { kind, path, zxid: Zxid(2) });
+    criterion.bench_function("wire: encode an event", |bencher| {
+        bencher.iter(|| {
+            out.clear();
+            encode(black_box(&event), true, &mut out);
             out.len()
         });
     });

@@ -8,10 +8,6 @@ measure_sizes() {
     printf '\n== %s: %d znodes, %d sessions\n' "${label[$name]}" "$znodes" "$sessions"
     serve "$name"
     empty=$(memory_kib "$name" "$server")
-    if [ "$name" = etcd ]; then
-        fill /few 1000
-        beside_znodes 1000
-    fi
     fill /sizes "$znodes"
     filled=$(memory_kib "$name" "$server")
     if [ "$name" = etcd ]; then
@@ -47,6 +43,15 @@ measure_sizes() {
 
 fill() {
     "$zkbench" sizes --addr "$addrs" "${watched[@]}" --root "$1" --znodes "$2"
+}
+
+# What a write costs etcd beside few znodes.
+measure_few() {
+    printf '\n== %s: 1000 znodes\n' "${label[etcd]}"
+    serve etcd
+    fill /sizes 1000
+    beside_znodes 1000
+    stop_serving
 }
 
 # What a write costs etcd beside so many znodes. The first run is not counted.

@@ -4,7 +4,7 @@
 use crate::comparison::{Case, Comparison, median};
 use crate::costs::Counts;
 use crate::measure::Measurement;
-use crate::model::{Modelled, TIMEOUT};
+use crate::model::{Modelled, TIMEOUT, Work};
 use crate::targets::{ON_ETCD, SEVERAL};
 
 /// All sections, for what there is.
@@ -194,12 +194,16 @@ fn simulated_sessions(modelled: &[Modelled]) -> String {
 fn simulated_writes(modelled: &[Modelled]) -> String {
     let names = ["Raft entries", "puts", "failed txns", "changes sent"];
     let rows = modelled.iter().filter_map(|one| {
-        let Modelled::Writes { shims, clients, per_op, .. } = one else { return None };
-        Some(format!("| {clients} | {shims} | {} |\n", cells(per_op, &names)?))
+        let Modelled::Writes { work, shims, clients, per_op, .. } = one else { return None };
+        let work = match work {
+            Work::Set => "set a znode of their own",
+            Work::Create => "create under one parent",
+        };
+        Some(format!("| {clients} that {work} | {shims} | {} |\n", cells(per_op, &names)?))
     });
     let text = "### Beyond this machine: simulated writes\n\n\
-                The same for clients with one setData under way each, of a znode of its own; for \
-                one setData. The store answers after 0.4 ms whatever it is given, so how fast it \
+                The same for clients with one write under way each; for one write. \
+                The store answers after 0.4 ms whatever it is given, so how fast it \
                 went says nothing. A txn fails if another shim came between; what is in it is \
                 planned again.";
     table(text, &[&["clients", "shims"][..], &names].concat(), &rows.collect::<String>())

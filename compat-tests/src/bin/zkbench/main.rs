@@ -151,7 +151,8 @@ struct ModelArgs {
     /// Idle sessions, several separated by commas: one simulation each
     #[arg(long, value_delimiter = ',', value_parser = positive)]
     sessions: Vec<usize>,
-    /// Clients that set a znode of their own, one setData under way each: one simulation each
+    /// Clients that set a znode of their own, and then such that create under one parent, with
+    /// one write under way each: two simulations each
     #[arg(long, value_delimiter = ',', value_parser = positive)]
     writers: Vec<usize>,
     /// Which code runs, and when, for the results
@@ -305,7 +306,9 @@ impl ModelArgs {
                 self.publish(&model::idle(self.run.clone(), shims, sessions)?)?;
             }
             for &writers in &self.writers {
-                self.publish(&model::writes(self.run.clone(), shims, writers)?)?;
+                for work in [model::Work::Set, model::Work::Create] {
+                    self.publish(&model::writes(self.run.clone(), work, shims, writers)?)?;
+                }
             }
         }
         Ok(())

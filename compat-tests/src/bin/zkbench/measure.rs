@@ -71,7 +71,8 @@ impl Tally {
         self.latency_ns += &other.latency_ns;
     }
 
-    fn latency(&self) -> Latency {
+    /// Of all that was counted.
+    pub(crate) fn latency(&self) -> Latency {
         let us = |ns: u64| Duration::from_nanos(ns).as_secs_f64() * 1e6;
         let at = |quantile: f64| us(self.latency_ns.value_at_quantile(quantile));
         Latency {

@@ -28,17 +28,28 @@ pub(crate) enum Modelled {
         /// What it cost in a second afterwards.
         per_second: Counts,
     },
-    /// Clients that set a znode of their own again and again.
+    /// Clients that write again and again.
     Writes {
         /// Which code, and when.
         run: String,
+        /// What they do.
+        work: Work,
         /// How many shims they are spread over.
         shims: usize,
         /// How many.
         clients: usize,
-        /// What a setData cost.
+        /// What a write cost.
         per_op: Counts,
     },
+}
+
+/// What clients write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// Each sets a znode of its own.
+    Set,
+    /// All create under one parent.
+    Create,
 }
 
 /// Reads a file of such lines of JSON.
@@ -83,22 +94,22 @@ pub(crate) fn idle(run: String, shims: usize, sessions: usize) -> Result<Modelle
     })
 }
 
-/// Clients with one setData under way each, spread over shims.
+/// Clients with one write under way each, spread over shims.
 ///
 /// # Errors
 /// As [`idle`].
-pub(crate) fn writes(run: String, shims: usize, clients: usize) -> Result<Modelled> {
+pub(crate) fn writes(run: String, work: Work, shims: usize, clients: usize) -> Result<Modelled> {
     let mut world = World::started(shims)?;
     world.open(clients, Duration::from_micros(50));
     world.pass(SETTLED_AFTER)?;
     world.check_served(clients)?;
-    world.begin_to_write();
+    world.begin_to_write(work);
     world.pass(WRITES_FOR)?;
     let (before, written) = (world.counts(), world.written());
     world.pass(WRITES_FOR)?;
     let ops = (world.written() - written).max(1) as f64;
     let per_op = each(between(&before, &world.counts()), ops);
-    Ok(Modelled::Writes { run, shims, clients, per_op })
+    Ok(Modelled::Writes { run, work, shims, clients, per_op })
 }
 
 #[cfg(test)]
@@ -120,12 +131,26 @@ mod tests {
         assert!((1.0..1.5).contains(&start_per_session["leases granted"]), "{start_per_session:?}");
     }
 
+    /// What it costs so many shims.
+    fn per_op(work: Work, shims: usize) -> Counts {
+        let modelled = writes(String::new(), work, shims, 60).expect("it runs");
+        let Modelled::Writes { per_op, .. } = modelled else { panic!("{modelled:?}") };
+        per_op
+    }
+
     #[test]
     fn what_several_write_shares_its_txns() {
-        let modelled = writes(String::new(), 1, 200).expect("it runs");
-        let Modelled::Writes { per_op, .. } = modelled else { panic!("{modelled:?}") };
-        assert!(per_op["Raft entries"] < 0.1, "{per_op:?}");
-        assert!((1.0..1.2).contains(&per_op["puts"]), "{per_op:?}");
-        assert_eq!(per_op["leases granted"], 0.0);
+        for work in [Work::Set, Work::Create] {
+            let per_op = per_op(work, 1);
+            assert!(per_op["Raft entries"] < 0.1, "{per_op:?}");
+            assert!((1.0..1.2).contains(&per_op["puts"]), "{per_op:?}");
+            assert_eq!((per_op["leases granted"], per_op["failed txns"]), (0.0, 0.0));
+        }
+    }
+
+    #[test]
+    fn shims_get_in_each_others_way_only_where_they_write_the_same() {
+        assert_eq!(per_op(Work::Set, 2)["failed txns"], 0.0);
+        assert!(per_op(Work::Create, 2)["failed txns"] > 0.0);
     }
 }

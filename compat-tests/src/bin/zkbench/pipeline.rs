@@ -188,7 +188,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::measure::Watched;
+    use crate::measure::{Latency, Watched};
 
     /// A server that starts a session and answers every request with this reply, header included.
     async fn serve(listener: TcpListener, reply: impl Fn(i32) -> BytesMut) -> Result<()> {
@@ -282,5 +282,23 @@ mod tests {
         assert_eq!(pace.take_due(late), Some(start + second));
         assert_eq!(pace.take_due(late), None);
         assert_eq!(pace.next(late), start + 2 * second);
+    }
+
+    /// A load generator that waits with its server would count one slow operation here.
+    #[test]
+    fn an_open_loop_counts_the_wait_of_all_that_a_stalled_server_holds_up() {
+        let meter = Meter::start(Duration::ZERO, Duration::from_secs(2), &Watched::default());
+        let start = meter.window.closes() - Duration::from_secs(2);
+        let mut pace = Pace { open: Some((start, Duration::from_millis(10))) };
+        let stalled_until = start + Duration::from_secs(1);
+        let mut tally = Tally::new();
+        while let Some(due) = pace.take_due(stalled_until) {
+            tally.record(&meter.window, due, stalled_until);
+        }
+        assert_eq!(tally.ops, 101);
+        let Latency { p50_us, p99_us, max_us, .. } = tally.latency();
+        for (seen, wanted) in [(p50_us, 500_000.0), (p99_us, 990_000.0), (max_us, 1_000_000.0)] {
+            assert!((seen - wanted).abs() < 2000.0, "{seen} instead of {wanted}");
+        }
     }
 }

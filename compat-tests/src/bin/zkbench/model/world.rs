@@ -14,14 +14,14 @@ use zkshim::keeper::request::{
     SessionId, SetData, Xid,
 };
 use zkshim::keeper::time::Now;
-use zkshim::keeper::txn::{Change, Op, StoreCommand, StoreEvent, Txn};
+use zkshim::keeper::txn::{Change, Op, StoreCommand, StoreEvent, Txn, TxnAnswer};
 use zkshim::keeper::zxid::{Revision, Zxid};
 use zkshim::keeper::{Keeper, Options, Output, tree};
 use zkshim::store::embedded::engine::Engine;
 use zkshim::store::embedded::limits::Limits;
 
 use crate::costs::Counts;
-use crate::model::TIMEOUT;
+use crate::model::{TIMEOUT, Work};
 use crate::znodes::DATA;
 
 /// From one to the other.
@@ -97,7 +97,7 @@ pub(super) struct World {
     number: u64,
     counts: BTreeMap<&'static str, u64>,
     written: u64,
-    writing: bool,
+    work: Option<Work>,
 }
 
 impl World {
@@ -115,7 +115,7 @@ impl World {
             number: 0,
             counts: BTreeMap::new(),
             written: 0,
-            writing: false,
+            work: None,
         };
         for shim in 0..shims {
             let loaded = StoreEvent::Loaded(world.engine.snapshot());
@@ -138,9 +138,9 @@ impl World {
         }
     }
 
-    /// Each client creates a znode and then sets it without a pause.
-    pub(super) fn begin_to_write(&mut self) {
-        self.writing = true;
+    /// Each client writes without a pause, beginning with a create in any case.
+    pub(super) fn begin_to_write(&mut self, work: Work) {
+        self.work = Some(work);
         (0..self.clients.len()).for_each(|client| self.after(WAY, Event::Write(client)));
     }
 
@@ -149,7 +149,7 @@ impl World {
         COUNTED.iter().map(|name| ((*name).to_owned(), self.count(name) as f64)).collect()
     }
 
-    /// setData that were answered.
+    /// Writes that were answered, but for each client's first.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
@@ -245,19 +245,22 @@ impl World {
     fn write(&mut self, client: usize) -> Request {
         let sent = &mut self.clients[client].sent;
         *sent += 1;
-        let path = Some(format!("/own-{client:07}").into());
         let data = Some(Bytes::from_static(&DATA));
-        let operation = if *sent == 1 {
+        let create = |path: String| {
             Operation::Create(Create {
                 opcode: CreateOpcode::Create,
-                path,
-                data,
+                path: Some(path.into()),
+                data: data.clone(),
                 acl: Some(tree::open_acl()),
                 flags: 0,
                 ttl_ms: -1,
             })
-        } else {
-            Operation::SetData(SetData { path, data, version: -1 })
+        };
+        let own = format!("/own-{client:07}");
+        let operation = match self.work {
+            Some(Work::Create) => create(format!("{own}-{sent:08}")),
+            _ if *sent == 1 => create(own),
+            _ => Operation::SetData(SetData { path: Some(own.into()), data, version: -1 }),
         };
         Request { xid: Xid(*sent), operation }
     }
@@ -309,7 +312,7 @@ impl World {
             }
             Outgoing::Reply(Reply { xid, outcome, .. }) => {
                 ensure!(outcome.is_ok(), "client {client} was answered {outcome:?}");
-                if self.writing && *xid != Xid::PING {
+                if self.work.is_some() && *xid != Xid::PING {
                     self.written += u64::from(xid.0 > 1);
                     self.after(WAY, Event::Write(client));
                 }
@@ -326,8 +329,7 @@ impl World {
             StoreCommand::Commit(token, txn) => {
                 self.add(if writes(&txn) { ENTRIES } else { READS }, 1);
                 let answer = self.engine.commit(&txn);
-                let failed = answer.as_ref().is_ok_and(|answer| !answer.succeeded);
-                self.add(FAILED, u64::from(failed));
+                self.add(FAILED, answer.as_ref().map_or(0, failed));
                 StoreEvent::Committed(token, answer)
             }
             StoreCommand::Barrier(token) => {
@@ -388,6 +390,12 @@ const FAILED: &str = "failed txns";
 const SENT: &str = "changes sent";
 const COUNTED: [&str; 9] =
     [ENTRIES, PUTS, GRANTED, RENEWED, REVOKED, READS, PROGRESS, FAILED, SENT];
+
+/// How many txns did not hold, those within others as well.
+fn failed(answer: &TxnAnswer) -> u64 {
+    let nested = answer.nested.iter().filter(|held| !**held).count() as u64;
+    nested + u64::from(!answer.succeeded)
+}
 
 /// A txn that cannot write is no entry of the log.
 fn writes(txn: &Txn) -> bool {

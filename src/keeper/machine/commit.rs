@@ -94,6 +94,11 @@ impl Keeper {
         }
     }
 
+    /// Nothing is sent before: it would be refused again.
+    pub(super) fn hold_all_until(&mut self, until: Duration) {
+        (self.hold_until, self.words_hold_until) = (until, until);
+    }
+
     /// A lone write leaves at once. While a batch is under way the next one gathers, unless there
     /// is enough to fill one.
     fn may_send(&self) -> bool {

@@ -71,11 +71,6 @@ impl Keeper {
         }
     }
 
-    /// Nothing is sent before: it would be refused again.
-    fn hold_all_until(&mut self, until: Duration) {
-        (self.hold_until, self.words_hold_until) = (until, until);
-    }
-
     /// The stream has named a batch. `stats` is from just before its revision was applied.
     pub(super) fn batch_named(
         &mut self,

@@ -45,10 +45,10 @@ measure_all() {
     warm_up "$singles,session,lock,watch"
     load "$singles" --connections 1,8,64
     load "$singles,set-own" --connections 8,64 --in-flight 16
+    # A ping each two seconds. Before many sessions have ended: their leases are kept for a while.
+    duration_ms=2000 load idle --connections 1000 --session-timeout-ms 6000
     load session,lock,watch --connections 1,8,64
     load watch --connections 1000
     # So many sessions get their keys in etcd within the first seconds.
     warm_up_ms=5000 duration_ms=3000 load watch --connections 10000
-    # A ping each two seconds.
-    duration_ms=2000 load idle --connections 1000 --session-timeout-ms 6000
 }

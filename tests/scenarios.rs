@@ -139,6 +139,7 @@ transcripts! {
     a_zxid_never_falls,
     an_end_is_given_up_when_the_session_has_moved_away,
     an_end_without_a_key_is_not_confirmed_while_etcd_is_silent,
+    an_end_without_a_key_is_not_confirmed_without_a_lease,
     an_etcd_that_was_restored_from_a_backup_is_not_served_as_if_nothing_had_happened,
     an_event_leaves_before_a_reply_with_its_zxid,
     an_idle_lease_that_has_died_is_replaced,

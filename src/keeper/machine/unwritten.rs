@@ -7,7 +7,7 @@
 use crate::keeper::acl::Identity;
 use crate::keeper::keyspace::Slot;
 use crate::keeper::machine::timers::NOBODY;
-use crate::keeper::machine::{Internal, Keeper, Waiter};
+use crate::keeper::machine::{Internal, Keeper, Registration, Waiter};
 use crate::keeper::request::{Body, Connect, ConnectionId, Operation, SessionId};
 use crate::keeper::sessions::proof::Proof;
 use crate::keeper::sessions::{KeyState, Local, Pending, Stay, Work};
@@ -89,10 +89,12 @@ impl Keeper {
     }
 
     /// A session without a key has a write at the head of its queue. Only its end needs no key,
-    /// and only while etcd is there to take word of it; else its client waits for a key and for
-    /// its deletion, for another shim may be asked for the session before this one is heard.
+    /// and only while etcd is there to take word of it, and this shim has a lease for that; else
+    /// its client waits for a key and for its deletion, for another shim may be asked for the
+    /// session before this one is heard.
     pub(super) fn write_or_end(&mut self, session: SessionId) {
-        let heard = self.options.sole || self.silence() <= HEARD_WITHIN;
+        let can_tell = matches!(self.registration, Registration::Done(_));
+        let heard = self.options.sole || (can_tell && self.silence() <= HEARD_WITHIN);
         let Some(local) = self.locals.find(session) else { return };
         let closing = match local.queue.front() {
             Some(Pending { connection, work: Work::Request(xid, operation), .. })

@@ -67,6 +67,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// A shim looks so often, and a little more, whether it must cut somebody off.
 const CUT_WITHIN: Duration = Duration::from_millis(600);
 
+/// A shim that rests on nobody else having written, nearly always. With no time at all it would
+/// do so again at the moment at which it learns that somebody has, and lose for ever.
+const ALONE_SOON: Duration = Duration::from_millis(1);
+
 /// Clocks are not the same.
 const MOMENT: Duration = Duration::from_millis(50);
 
@@ -107,7 +111,7 @@ impl World {
             seed,
             sole: self.plan.sole,
             writes_worth_a_batch: 1 + usize::from(seed[0] % 4),
-            alone_after: [Duration::ZERO, Options::ALONE_AFTER, Duration::MAX]
+            alone_after: [ALONE_SOON, Options::ALONE_AFTER, Duration::MAX]
                 [usize::from(seed[1] % 3)],
             ttl_nodes: true,
             super_digest: None,

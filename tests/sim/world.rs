@@ -179,6 +179,7 @@ impl World {
         world.checks.model.enforces_quotas = world.plan.enforce_quota;
         world.checks.sessions.late_max = world.plan.late_max();
         world.checks.told.sole = world.plan.sole;
+        world.checks.told.remembered = 20 * world.plan.tick;
         world.checks.sessions.clocks_agree = !trial.wide_clocks;
         world.checks.sessions.skew = 2 * Duration::from_millis(world.plan.skew_ms.unsigned_abs());
         world.note(|world| format!("{:?}", world.plan));

@@ -270,7 +270,7 @@ impl Checks {
         if sent.operation == Operation::CloseSession
             && let Some(start) = self.sessions.closed(seen.session, now)
         {
-            self.told.ended(start, seen.session);
+            self.told.ended(start, seen.session, now);
         }
         replies::check(&self.model, seen, &sent, reply, before)?;
         self.writes.answered(seen.session, &sent, reply)?;

@@ -153,7 +153,8 @@ impl Sessions {
         if known.ended_at.is_some_and(|ended_at| ended_at < known.brought_at) {
             // By its clock the session is young, and the history that tells of its end is gone.
             let end = known.key_gone.map(End::Key);
-            let unknown = end.is_some_and(|end| told.cannot_know(start, session, end));
+            let unknown = end.is_some_and(|end| told.cannot_know(start, session, end))
+                || (!self.clocks_agree && told.has_forgotten(start, session, now));
             let closed = known.was_closed_young(self.skew);
             if !unknown || (self.clocks_agree && !closed) {
                 return Err(format!("session {session:?} is given to a client after its end"));

@@ -2,7 +2,7 @@
 //! decide what a shim may not know.
 
 use crate::world::Start;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use zkshim::keeper::keyspace::{Slot, own};
 use zkshim::keeper::request::SessionId;
@@ -12,7 +12,8 @@ use zkshim::keeper::zxid::Revision;
 /// What a shim was told.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    ends: BTreeSet<SessionId>,
+    /// And when.
+    ends: BTreeMap<SessionId, Duration>,
     /// Its last snapshot, and when that was.
     loaded: (Revision, Duration),
     /// Of deletions up to here it was told only some, or none.
@@ -37,6 +38,8 @@ pub(crate) struct Told {
     leases: BTreeMap<LeaseId, Start>,
     /// There is one shim, which tells nobody.
     pub(crate) sole: bool,
+    /// What ended is remembered for so long.
+    pub(crate) remembered: Duration,
 }
 
 impl Told {
@@ -61,8 +64,8 @@ impl Told {
     }
 
     /// A shim has itself ended a session.
-    pub(crate) fn ended(&mut self, start: Start, session: SessionId) {
-        self.known.entry(start).or_default().ends.insert(session);
+    pub(crate) fn ended(&mut self, start: Start, session: SessionId, now: Duration) {
+        self.known.entry(start).or_default().ends.insert(session, now);
     }
 
     /// A shim is handed something from its store.
@@ -72,18 +75,18 @@ impl Told {
             StoreEvent::Loaded(snapshot) => {
                 known.loaded = (snapshot.revision, now);
                 known.forgotten = snapshot.deletions_since;
-                known.deleted(&snapshot.deletions);
-                snapshot.entries.iter().for_each(|entry| known.put(entry));
+                known.deleted(&snapshot.deletions, now);
+                snapshot.entries.iter().for_each(|entry| known.put(entry, now));
             }
             StoreEvent::Deleted(past) => {
                 known.forgotten = past.since;
-                known.deleted(&past.deletions);
+                known.deleted(&past.deletions, now);
             }
             StoreEvent::Changed(changes) => {
                 for change in &changes.changes {
                     match change {
-                        Change::Put(entry) => known.put(entry),
-                        Change::Delete(key) => known.gone(key),
+                        Change::Put(entry) => known.put(entry, now),
+                        Change::Delete(key) => known.gone(key, now),
                     }
                 }
             }
@@ -102,15 +105,22 @@ impl Told {
             End::Word(said) => said <= loaded,
             End::Unsaid(closed_at) => self.sole && closed_at < loaded_at,
         };
-        missed && !known.ends.contains(&session)
+        missed && !known.ends.contains_key(&session)
+    }
+
+    /// Whether a shim was told of a session's end so long ago that it remembers it no more.
+    pub(crate) fn has_forgotten(&self, start: Start, session: SessionId, now: Duration) -> bool {
+        let told_at = self.known.get(&start).and_then(|known| known.ends.get(&session));
+        told_at.is_some_and(|told_at| now > *told_at + self.remembered)
     }
 }
 
 impl Known {
-    fn put(&mut self, entry: &KeyValue) {
+    fn put(&mut self, entry: &KeyValue, now: Duration) {
         match Slot::parse(&entry.key) {
             Some(Slot::Ended(_)) => {
-                self.ends.extend(own::decode_ended(entry.value.clone()).unwrap_or_default());
+                let sessions = own::decode_ended(entry.value.clone()).unwrap_or_default();
+                self.ends.extend(sessions.into_iter().map(|session| (session, now)));
             }
             // It lives, whatever was before.
             Some(Slot::Session(session)) => drop(self.ends.remove(&session)),
@@ -118,14 +128,14 @@ impl Known {
         }
     }
 
-    fn gone(&mut self, key: &[u8]) {
+    fn gone(&mut self, key: &[u8], now: Duration) {
         if let Some(Slot::Session(session)) = Slot::parse(key) {
-            self.ends.insert(session);
+            self.ends.insert(session, now);
         }
     }
 
-    fn deleted(&mut self, deletions: &[Deletion]) {
-        deletions.iter().for_each(|deletion| self.gone(&deletion.key));
+    fn deleted(&mut self, deletions: &[Deletion], now: Duration) {
+        deletions.iter().for_each(|deletion| self.gone(&deletion.key, now));
     }
 }
 
@@ -179,8 +189,12 @@ mod tests {
     #[test]
     fn a_session_that_was_written_again_has_not_ended() {
         let mut told = loaded(Vec::new(), Vec::new(), 4);
-        told.ended(START, SESSION);
+        let at = Duration::from_secs;
+        told.remembered = at(40);
+        told.ended(START, SESSION, at(10));
         assert!(!told.cannot_know(START, SESSION, End::Key(Revision(4))));
+        assert!(!told.has_forgotten(START, SESSION, at(50)));
+        assert!(told.has_forgotten(START, SESSION, at(51)));
         let changes = vec![Change::Put(key(Slot::Session(SESSION), bytes::Bytes::new()))];
         let changes = RevisionChanges { revision: Revision(10), changes };
         told.event(START, &StoreEvent::Changed(changes), Duration::from_secs(10));

@@ -38,7 +38,7 @@ fn brought_again(closed: bool, now: Duration) -> (Sessions, Told) {
     if closed {
         sessions.closed_by_client(SESSION);
         let by = sessions.closed(SESSION, at(2)).expect("it is known");
-        told.ended(by, SESSION);
+        told.ended(by, SESSION, at(2));
     }
     sessions.touched(SESSION, ConnectionId(2), now);
     (sessions, told)

@@ -306,7 +306,7 @@ pub struct SessionValue {
     /// Sixteen random bytes.
     pub password: [u8; 16],
     /// The negotiated timeout.
-    pub timeout: Duration,
+    pub timeout_ms: u32,
     /// Who serves it.
     pub owner: ShimId,
     /// Its end has begun: it can write nothing and nobody can resume it.
@@ -314,11 +314,16 @@ pub struct SessionValue {
 }
 
 impl SessionValue {
+    /// The negotiated timeout.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.into())
+    }
+
     /// The value's bytes.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(30);
         out.put_slice(&[RECORD, u8::from(self.closing)]);
-        out.put_u32(u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX));
+        out.put_u32(self.timeout_ms);
         out.put_u64(self.owner.0);
         out.put_slice(&self.password);
         out.freeze()
@@ -327,10 +332,10 @@ impl SessionValue {
     /// Read a value.
     pub fn decode(mut value: Bytes) -> Option<Self> {
         let flags = record_flags(&mut value)?;
-        let timeout = Duration::from_millis(value.try_get_u32().ok()?.into());
+        let timeout_ms = value.try_get_u32().ok()?;
         let owner = ShimId(value.try_get_u64().ok()?);
         let password = value.get(..16)?.try_into().ok()?;
-        Some(Self { password, timeout, owner, closing: flags & 1 != 0 })
+        Some(Self { password, timeout_ms, owner, closing: flags & 1 != 0 })
     }
 }
 
@@ -457,12 +462,8 @@ mod tests {
         assert_eq!(decode_creates(encode_creates(i32::MAX)), Some(i32::MAX));
         assert_eq!(decode_pzxid(encode_pzxid(None)), Some(None));
         assert_eq!(decode_pzxid(encode_pzxid(Some(Revision(5)))), Some(Some(Revision(5))));
-        let session = SessionValue {
-            password: [7; 16],
-            timeout: Duration::from_millis(4001),
-            owner: ShimId(3),
-            closing: true,
-        };
+        let session =
+            SessionValue { password: [7; 16], timeout_ms: 4001, owner: ShimId(3), closing: true };
         assert_eq!(SessionValue::decode(session.encode()), Some(session));
         let steps = vec![
             Step { kind: StepKind::Created, path: "/a".into(), acl: Some(acl) },
@@ -474,12 +475,8 @@ mod tests {
 
     #[test]
     fn truncated_values_are_refused() {
-        let value = SessionValue {
-            password: [7; 16],
-            timeout: Duration::from_secs(4),
-            owner: ShimId(3),
-            closing: false,
-        };
+        let value =
+            SessionValue { password: [7; 16], timeout_ms: 4000, owner: ShimId(3), closing: false };
         let bytes = value.encode();
         for length in 0..bytes.len() {
             assert_eq!(SessionValue::decode(bytes.slice(..length)), None);

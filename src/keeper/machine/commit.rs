@@ -447,8 +447,8 @@ impl Desk<'_, '_> {
             lease: record.lease,
         });
         let value = |closing| SessionValue {
-            password: record.map_or(local.password, |record| record.value.password),
-            timeout: local.timeout,
+            password: record.map_or(local.password(), |record| record.value.password),
+            timeout_ms: u32::try_from(local.timeout().as_millis()).unwrap_or(u32::MAX),
             owner: self.settings.shim,
             closing,
         };

@@ -194,7 +194,7 @@ impl Keeper {
             .sessions
             .iter()
             .map(|(session, record)| {
-                (*session, record.value.timeout, record.lease, record.value.closing)
+                (*session, record.value.timeout(), record.lease, record.value.closing)
             })
             .collect();
         known.sort_unstable_by_key(|known| known.0);
@@ -387,7 +387,7 @@ impl Keeper {
         let Some(local) = self.locals.find(session) else { return };
         if gone && !self.replica.sessions.contains_key(&session) {
             // An idle lease that had died: the session is opened on another one.
-            let (lease, timeout) = (local.lease, local.timeout);
+            let (lease, timeout) = (local.lease, local.timeout());
             local.blocked = true;
             local.lease = LeaseId::NONE;
             local.renewing = false;

@@ -6,6 +6,7 @@ use crate::keeper::machine::fence::UNANSWERED_MAX;
 use crate::keeper::machine::{GrantFor, Internal, Keeper, Waiter};
 use crate::keeper::request::{Connect, Connected, ConnectionId, Outgoing, SessionId};
 use crate::keeper::sessions::leases::Holder;
+use crate::keeper::sessions::proof::PASSWORD_BYTES;
 use crate::keeper::sessions::{
     KeyState, Local, Pending, Work, lease_ttl, renewal_interval, timeout_held,
 };
@@ -115,7 +116,8 @@ impl Keeper {
         let Some(record) = self.replica.sessions.get(&connect.session) else {
             let local = self.locals.peek(connect.session);
             let here = local.is_some_and(|local| {
-                local.key != KeyState::Written && same_password(&local.password, &connect.password)
+                local.key != KeyState::Written
+                    && same_password(&local.password(), &connect.password)
             });
             return if here { Claim::Unwritten } else { Claim::Unknown };
         };
@@ -137,11 +139,13 @@ impl Keeper {
         let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
         let delayed = !self.options.session_key_delay.is_zero();
         let Some(secret) = self.replica.secret.filter(|_| delayed) else {
-            self.random.fill_bytes(&mut local.password);
+            let mut password = [0; PASSWORD_BYTES];
+            self.random.fill_bytes(&mut password);
+            local.set_password(password);
             self.begin_opening(connection, session, local);
             return;
         };
-        local.password = secret.password(session, self.now.unix_ms, timeout);
+        local.set_password(secret.password(session, self.now.unix_ms, timeout));
         if self.take_in(connection, session, local).is_some() {
             self.open_unwritten(session, connection);
         }
@@ -156,7 +160,7 @@ impl Keeper {
     ) -> Option<&mut Local> {
         let open = self.connections.get_mut(&connection)?;
         open.session = Some(session);
-        open.timeout = local.timeout;
+        open.timeout = local.timeout().into();
         local.connection = Some(connection);
         Some(self.locals.insert(session, local))
     }
@@ -168,7 +172,7 @@ impl Keeper {
         session: SessionId,
         local: Local,
     ) {
-        let timeout = local.timeout;
+        let timeout = local.timeout();
         let Some(local) = self.take_in(connection, session, local) else { return };
         let work = Work::Open { told: false };
         local.queue.push_back(Pending::new(connection, Arc::from([]), work));
@@ -242,7 +246,7 @@ impl Keeper {
         let waits = local.is_some_and(Local::waits_for_lease);
         match granted {
             Ok((lease, held)) => {
-                let interval = local.map_or(ttl / 4, |local| renewal_interval(local.timeout));
+                let interval = local.map_or(ttl / 4, |local| renewal_interval(local.timeout()));
                 // Filed under the class that was asked for, so that it is found again.
                 self.leases.add(lease, Holder::Session(session), held.max(ttl), interval, asked_at);
                 if waits {
@@ -295,11 +299,11 @@ impl Keeper {
         }
         let Some(local) = self.locals.find(session) else { return };
         local.connection = Some(connection);
-        local.timeout = timeout;
+        local.set_timeout(timeout);
         let rewrite = rewrite || local.unsettled;
         let Some(open) = self.connections.get_mut(&connection) else { return };
         open.session = Some(session);
-        open.timeout = timeout;
+        open.timeout = timeout.into();
         let identities = open.identities.clone();
         let work = Work::Attach { rewrite };
         local.queue.push_back(Pending::new(connection, identities, work));
@@ -313,7 +317,7 @@ impl Keeper {
     pub(super) fn lease_is_ready(&mut self, session: SessionId) -> bool {
         let now = self.now.monotonic;
         let Some(local) = self.locals.find(session) else { return false };
-        let (lease, timeout) = (local.lease, local.timeout);
+        let (lease, timeout) = (local.lease, local.timeout());
         self.leases.change_interval(lease, renewal_interval(timeout));
         if !self.leases.is_fresh(lease, now) {
             local.blocked = true;
@@ -323,7 +327,8 @@ impl Keeper {
             return false;
         }
         if let Some(ttl) = self.leases.ttl(lease) {
-            local.timeout = timeout.min(timeout_held(ttl)).max(self.options.session_timeout_min);
+            let held = timeout.min(timeout_held(ttl)).max(self.options.session_timeout_min);
+            local.set_timeout(held);
         }
         true
     }
@@ -332,12 +337,12 @@ impl Keeper {
     pub(super) fn accept(&mut self, session: SessionId, connection: ConnectionId) {
         let known = self.replica.sessions.get(&session).map(|record| record.value.password);
         let Some(local) = self.locals.find(session) else { return };
-        let unwritten = (local.key != KeyState::Written).then_some(local.password);
+        let unwritten = (local.key != KeyState::Written).then_some(local.password());
         let Some(password) = known.or(unwritten) else { return };
         let password = Bytes::copy_from_slice(&password);
-        let timeout = local.timeout;
+        let timeout = local.timeout();
         if let Some(open) = self.connections.get_mut(&connection) {
-            open.timeout = timeout;
+            open.timeout = timeout.into();
         }
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         let accepted = Connected::Accepted { timeout_ms, session, password };

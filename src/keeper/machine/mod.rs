@@ -33,8 +33,8 @@ use crate::keeper::replica::Replica;
 use crate::keeper::request::{Connect, ConnectionId, Outgoing, SessionId, Xid};
 use crate::keeper::sessions::ended::Ended;
 use crate::keeper::sessions::leases::Leases;
-use crate::keeper::sessions::{KeyState, Locals, Pending, Stay};
-use crate::keeper::time::Now;
+use crate::keeper::sessions::{KeyState, Local, Locals, Pending, Stay};
+use crate::keeper::time::{Compact, Now};
 use crate::keeper::tree::Path;
 use crate::keeper::txn::{LeaseId, StoreCommand, Token};
 use crate::keeper::watches::Watches;
@@ -59,7 +59,7 @@ struct Connection {
     identity_bytes: usize,
     session: Option<SessionId>,
     /// The session timeout, for the bound on silence.
-    timeout: Duration,
+    timeout: Compact,
     /// A close was put out; nothing more is sent or served.
     closed: bool,
 }
@@ -313,7 +313,7 @@ impl Keeper {
             identities: self.addresses.identities(peer),
             identity_bytes: 0,
             session: None,
-            timeout: self.options.session_timeout_max,
+            timeout: self.options.session_timeout_max.into(),
             closed: false,
         };
         self.connections.insert(connection, opened);
@@ -371,8 +371,8 @@ impl Keeper {
                 ephemerals.sort_unstable();
                 SessionStatus {
                     session: *session,
-                    deadline: local.map(|local| local.deadline),
-                    timeout: local.map_or(record.value.timeout, |local| local.timeout),
+                    deadline: local.map(Local::deadline),
+                    timeout: local.map_or(record.value.timeout(), Local::timeout),
                     ephemerals,
                 }
             })
@@ -390,8 +390,8 @@ impl Keeper {
             .filter(|(session, _)| !self.replica.sessions.contains_key(session))
             .map(|(session, local)| SessionStatus {
                 session,
-                deadline: Some(local.deadline),
-                timeout: local.timeout,
+                deadline: Some(local.deadline()),
+                timeout: local.timeout(),
                 ephemerals: Vec::new(),
             })
     }

@@ -98,7 +98,7 @@ impl Keeper {
     /// timeout, so that a client that is cut off reaches another shim in time.
     pub(super) fn may_answer(&self, connection: ConnectionId) -> bool {
         let Some(open) = self.connections.get(&connection) else { return false };
-        self.loaded && self.silence() < (open.timeout / 2).min(SILENCE_MAX)
+        self.loaded && self.silence() < (open.timeout.get() / 2).min(SILENCE_MAX)
     }
 
     fn enqueue(

@@ -294,7 +294,7 @@ impl Keeper {
         let Some(local) = self.locals.find(session) else { return };
         let queue = std::mem::take(&mut local.queue);
         let connection = local.connection.take();
-        let parked = std::mem::take(&mut local.parked);
+        let parked = local.take_parked();
         queue.into_iter().for_each(|pending| self.drop_pending(session, pending));
         connection.into_iter().for_each(|connection| self.close(connection));
         parked.into_iter().for_each(|(connection, _)| self.close(connection));
@@ -453,7 +453,7 @@ impl Keeper {
         let followed = local.under_way > 0;
         let connection = local.connection.take();
         let opening = matches!(pending.work, Work::Open { .. });
-        let parked = std::mem::take(&mut local.parked);
+        let parked = local.take_parked();
         let (keep, gone): (Vec<Pending>, Vec<Pending>) = std::iter::once(pending)
             .chain(local.queue.drain(..))
             .partition(|pending| matches!(pending.work, Work::Expire));

@@ -116,7 +116,7 @@ impl Keeper {
             .connections
             .iter()
             .filter(|(_, open)| !open.closed)
-            .filter(|(_, open)| silence >= (open.timeout / 2).min(SILENCE_MAX))
+            .filter(|(_, open)| silence >= (open.timeout.get() / 2).min(SILENCE_MAX))
             .map(|(connection, _)| *connection)
             .collect();
         cut.sort_unstable();
@@ -170,7 +170,7 @@ impl Keeper {
         let locals = &self.locals;
         let due = self
             .leases
-            .due(now, |session| locals.peek(session).is_some_and(|local| now < local.deadline));
+            .due(now, |session| locals.peek(session).is_some_and(|local| now < local.deadline()));
         for lease in due {
             self.leases.asked(lease, now);
             self.command(StoreCommand::Renew(lease));

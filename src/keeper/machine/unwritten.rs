@@ -60,7 +60,7 @@ impl Keeper {
         let Some(stay) = self.locals.stay(session) else { return };
         let Some(local) = self.locals.find_stay(stay) else { return };
         local.key = KeyState::Unwritten;
-        let delay = self.options.session_key_delay.min(local.timeout / PARTS_OF_A_TIMEOUT);
+        let delay = self.options.session_key_delay.min(local.timeout() / PARTS_OF_A_TIMEOUT);
         self.unwritten.push(Reverse((self.now.monotonic + delay, session)));
         if self.options.sole {
             self.accept(session, connection);
@@ -79,7 +79,7 @@ impl Keeper {
             local.blocked = false;
             if let Some(secret) = secret {
                 // It lives from when its client is told of it.
-                local.password = secret.password(stay.session, unix_ms, local.timeout);
+                local.set_password(secret.password(stay.session, unix_ms, local.timeout()));
             }
             self.accept(stay.session, connection);
         } else {
@@ -121,7 +121,7 @@ impl Keeper {
         if local.key != KeyState::Unwritten || local.blocked {
             return;
         }
-        let (password, timeout) = (local.password, local.timeout);
+        let (password, timeout) = (local.password(), local.timeout());
         if self.is_too_old(session, &password, timeout) {
             // Another shim may have told its client that it is gone, or is about to. Its client may
             // still be believed when it comes back.
@@ -136,7 +136,7 @@ impl Keeper {
         let open = Pending::new(connection, identities, Work::Open { told: true });
         local.queue.push_front(open);
         self.outstanding += 1;
-        let timeout = local.timeout;
+        let timeout = local.timeout();
         self.find_lease(session, timeout);
     }
 
@@ -179,9 +179,7 @@ impl Keeper {
     /// A session that its client knew already has a key now: who came back meanwhile may go on.
     pub(super) fn key_written(&mut self, session: SessionId) {
         let Some(local) = self.locals.find(session) else { return };
-        local.key = KeyState::Written;
-        local.give_back_room();
-        for (connection, connect) in std::mem::take(&mut local.parked) {
+        for (connection, connect) in local.has_key() {
             self.connect_again(connection, connect);
         }
     }
@@ -190,7 +188,7 @@ impl Keeper {
     pub(super) fn attach_unwritten(&mut self, connection: ConnectionId, connect: Connect) {
         let session = connect.session;
         let Some(local) = self.locals.find(session) else { return };
-        local.parked.push((connection, connect));
+        local.park(connection, connect);
         self.write_key(session);
     }
 
@@ -227,7 +225,7 @@ impl Keeper {
         let Ok(password) = connect.password[..].try_into() else { return };
         let timeout = self.negotiated(connect);
         let mut local = Local::new(timeout, self.locals.deadline(self.now.monotonic, timeout));
-        local.password = password;
+        local.set_password(password);
         // Whoever comes back with it meanwhile waits for the key.
         local.key = KeyState::UnderWay;
         self.begin_opening(connection, connect.session, local);

@@ -4,6 +4,7 @@
 //! to disk at once; so a lease whose session has ended in a txn serves the next session.
 
 use crate::keeper::request::SessionId;
+use crate::keeper::time::Compact;
 use crate::keeper::txn::LeaseId;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -33,19 +34,30 @@ pub enum Holder {
 #[derive(Debug)]
 struct Lease {
     holder: Holder,
-    ttl: Duration,
-    interval: Duration,
-    renewed_at: Duration,
-    asked_at: Option<Duration>,
+    ttl: Compact,
+    interval: Compact,
+    renewed_at: Compact,
+    asked_at: Option<Compact>,
     /// When it is due; an entry of the heap with another time is a leftover.
-    due_at: Duration,
+    due_at: Compact,
+}
+
+impl Lease {
+    fn has_ttl(&self) -> bool {
+        !self.ttl.get().is_zero()
+    }
+
+    /// It was renewed less than one interval ago.
+    fn was_renewed_lately(&self, now: Duration) -> bool {
+        now.saturating_sub(self.renewed_at.get()) < self.interval.get()
+    }
 }
 
 /// See the file's text.
 #[derive(Debug, Default)]
 pub struct Leases {
     leases: FxHashMap<LeaseId, Lease>,
-    due: BinaryHeap<Reverse<(Duration, LeaseId)>>,
+    due: BinaryHeap<Reverse<(Compact, LeaseId)>>,
     idle: BTreeMap<Duration, Vec<LeaseId>>,
 }
 
@@ -59,8 +71,15 @@ impl Leases {
         interval: Duration,
         now: Duration,
     ) {
-        let due_at = now + interval;
-        let known = Lease { holder, ttl, interval, renewed_at: now, asked_at: None, due_at };
+        let due_at = Compact::from(now + interval);
+        let known = Lease {
+            holder,
+            ttl: ttl.into(),
+            interval: interval.into(),
+            renewed_at: now.into(),
+            asked_at: None,
+            due_at,
+        };
         self.leases.insert(lease, known);
         self.due.push(Reverse((due_at, lease)));
     }
@@ -70,14 +89,14 @@ impl Leases {
     pub fn adopt(&mut self, lease: LeaseId, holder: Holder, interval: Duration, now: Duration) {
         let known = Lease {
             holder,
-            ttl: Duration::ZERO,
-            interval,
-            renewed_at: Duration::ZERO,
+            ttl: Duration::ZERO.into(),
+            interval: interval.into(),
+            renewed_at: Duration::ZERO.into(),
             asked_at: None,
-            due_at: now,
+            due_at: now.into(),
         };
         self.leases.insert(lease, known);
-        self.due.push(Reverse((now, lease)));
+        self.due.push(Reverse((now.into(), lease)));
     }
 
     /// An empty lease of this TTL that was renewed lately, for a session.
@@ -91,9 +110,9 @@ impl Leases {
         let idle = self.idle.get_mut(&ttl)?;
         while let Some(id) = idle.pop() {
             let Some(lease) = self.leases.get_mut(&id) else { continue };
-            if now.saturating_sub(lease.renewed_at) < lease.interval {
+            if lease.was_renewed_lately(now) {
                 lease.holder = Holder::Session(session);
-                lease.interval = interval;
+                lease.interval = interval.into();
                 return Some(id);
             }
             self.leases.remove(&id);
@@ -104,8 +123,8 @@ impl Leases {
     /// The session on a lease has ended in a txn with a known outcome: nothing is on it.
     pub fn give_back(&mut self, id: LeaseId, now: Duration) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        let idle = self.idle.entry(lease.ttl).or_default();
-        if idle.len() < IDLE_MAX && lease.ttl > Duration::ZERO {
+        let idle = self.idle.entry(lease.ttl.get()).or_default();
+        if idle.len() < IDLE_MAX && lease.has_ttl() {
             lease.holder = Holder::Idle { until: now + IDLE_FOR };
             idle.push(id);
         } else {
@@ -132,27 +151,26 @@ impl Leases {
 
     /// The TTL that a lease was last told to have.
     pub fn ttl(&self, lease: LeaseId) -> Option<Duration> {
-        self.leases.get(&lease).map(|lease| lease.ttl).filter(|ttl| *ttl > Duration::ZERO)
+        self.leases.get(&lease).filter(|lease| lease.has_ttl()).map(|lease| lease.ttl.get())
     }
 
     /// How often a lease is renewed changes with its session's timeout.
     pub fn change_interval(&mut self, lease: LeaseId, interval: Duration) {
         if let Some(lease) = self.leases.get_mut(&lease) {
-            lease.interval = interval;
+            lease.interval = interval.into();
         }
     }
 
     /// The lease was renewed less than one interval ago.
     pub fn is_fresh(&self, lease: LeaseId, now: Duration) -> bool {
-        self.leases.get(&lease).is_some_and(|lease| {
-            lease.ttl > Duration::ZERO && now.saturating_sub(lease.renewed_at) < lease.interval
-        })
+        let lease = self.leases.get(&lease);
+        lease.is_some_and(|lease| lease.has_ttl() && lease.was_renewed_lately(now))
     }
 
     /// A renewal of this lease is sent now.
     pub fn asked(&mut self, lease: LeaseId, now: Duration) {
         if let Some(lease) = self.leases.get_mut(&lease) {
-            lease.asked_at.get_or_insert(now);
+            lease.asked_at.get_or_insert(now.into());
         }
     }
 
@@ -161,7 +179,7 @@ impl Leases {
         let Some(lease) = self.leases.get_mut(&lease) else { return };
         let asked_at = lease.asked_at.take();
         if let (Some(ttl), Some(asked_at)) = (ttl, asked_at) {
-            lease.ttl = ttl;
+            lease.ttl = ttl.into();
             lease.renewed_at = lease.renewed_at.max(asked_at);
         }
     }
@@ -171,7 +189,7 @@ impl Leases {
     pub fn due(&mut self, now: Duration, wanted: impl Fn(SessionId) -> bool) -> Vec<LeaseId> {
         let mut due = Vec::new();
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
-            if at > now {
+            if at.get() > now {
                 break;
             }
             self.due.pop();
@@ -189,7 +207,7 @@ impl Leases {
                 self.leases.remove(&id);
                 continue;
             }
-            lease.due_at = now + lease.interval;
+            lease.due_at = (now + lease.interval.get()).into();
             self.due.push(Reverse((lease.due_at, id)));
         }
         due
@@ -197,7 +215,7 @@ impl Leases {
 
     /// When [`Self::due`] should be asked next.
     pub fn next_due(&self) -> Option<Duration> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        self.due.peek().map(|Reverse((at, _))| at.get())
     }
 }
 
@@ -213,6 +231,12 @@ mod tests {
         let mut leases = Leases::default();
         leases.add(LeaseId(1), Holder::Session(SessionId(1)), TTL, INTERVAL, NOW);
         leases
+    }
+
+    #[test]
+    fn a_lease_is_small() {
+        // There may be a hundred thousand.
+        assert_eq!(size_of::<Lease>(), 56);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod proof;
 use crate::keeper::acl::Identity;
 use crate::keeper::request::{Connect, ConnectionId, Operation, SessionId, Xid};
 use crate::keeper::sessions::proof::PASSWORD_BYTES;
+use crate::keeper::time::Compact;
 use crate::keeper::txn::LeaseId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -113,16 +114,13 @@ pub enum KeyState {
 /// A session that this shim serves.
 #[derive(Debug)]
 pub struct Local {
-    /// The password, for a session that is not in etcd yet.
-    pub password: [u8; PASSWORD_BYTES],
+    /// What is needed until it is in etcd.
+    without_key: Option<Box<WithoutKey>>,
     /// See [`KeyState`].
     pub key: KeyState,
-    /// Who came back with the session before its key was written.
-    pub parked: Vec<(ConnectionId, Connect)>,
-    /// The negotiated timeout.
-    pub timeout: Duration,
+    timeout: Compact,
     /// When it expires; moved by the client's traffic and by nothing else.
-    pub deadline: Duration,
+    deadline: Compact,
     /// The client's connection to this shim.
     pub connection: Option<ConnectionId>,
     /// The lease of its key and its ephemerals.
@@ -146,19 +144,26 @@ pub struct Local {
     /// Its end is under way.
     pub ending: bool,
     /// The bucket that it is in; it may still stand in others that it has left.
-    bucket: Duration,
+    bucket: Compact,
     stay: u64,
+}
+
+/// What a session has that is not in etcd yet.
+#[derive(Debug, Default)]
+struct WithoutKey {
+    password: [u8; PASSWORD_BYTES],
+    /// Who came back with the session before its key was written.
+    parked: Vec<(ConnectionId, Connect)>,
 }
 
 impl Local {
     /// A session that has no lease yet.
     pub fn new(timeout: Duration, deadline: Duration) -> Self {
         Self {
-            password: [0; PASSWORD_BYTES],
+            without_key: None,
             key: KeyState::Written,
-            parked: Vec::new(),
-            timeout,
-            deadline,
+            timeout: timeout.into(),
+            deadline: deadline.into(),
             connection: None,
             lease: LeaseId::NONE,
             queue: VecDeque::new(),
@@ -169,9 +174,52 @@ impl Local {
             scheduled: false,
             unsettled: false,
             ending: false,
-            bucket: deadline,
+            bucket: deadline.into(),
             stay: 0,
         }
+    }
+
+    /// The negotiated timeout.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.get()
+    }
+
+    /// The session's client wants another timeout.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout.into();
+    }
+
+    /// When it expires.
+    pub fn deadline(&self) -> Duration {
+        self.deadline.get()
+    }
+
+    /// The password, for a session that is not in etcd yet; else zeros.
+    pub fn password(&self) -> [u8; PASSWORD_BYTES] {
+        self.without_key.as_ref().map_or([0; PASSWORD_BYTES], |without| without.password)
+    }
+
+    /// The password of a session that is not in etcd yet.
+    pub fn set_password(&mut self, password: [u8; PASSWORD_BYTES]) {
+        self.without_key.get_or_insert_default().password = password;
+    }
+
+    /// Somebody comes back with the session before its key is written.
+    pub fn park(&mut self, connection: ConnectionId, connect: Connect) {
+        self.without_key.get_or_insert_default().parked.push((connection, connect));
+    }
+
+    /// Those who were parked.
+    pub fn take_parked(&mut self) -> Vec<(ConnectionId, Connect)> {
+        let without = self.without_key.as_mut();
+        without.map(|without| std::mem::take(&mut without.parked)).unwrap_or_default()
+    }
+
+    /// It is in etcd now. Returns those who were parked.
+    pub fn has_key(&mut self) -> Vec<(ConnectionId, Connect)> {
+        self.key = KeyState::Written;
+        self.give_back_room();
+        self.without_key.take().map(|without| without.parked).unwrap_or_default()
     }
 
     /// Nothing stands between a read and its answer.
@@ -199,7 +247,8 @@ impl Local {
 /// so it is looked at early, never late. Source: `ExpiryQueue`.
 #[derive(Debug)]
 pub struct Locals {
-    sessions: FxHashMap<SessionId, Local>,
+    /// In boxes: a table has room for a third more than it holds, and often for as many again.
+    sessions: FxHashMap<SessionId, Box<Local>>,
     buckets: BTreeMap<Duration, Vec<SessionId>>,
     tick: Duration,
     stays: u64,
@@ -221,12 +270,12 @@ impl Locals {
 
     /// A session.
     pub fn find(&mut self, session: SessionId) -> Option<&mut Local> {
-        self.sessions.get_mut(&session)
+        self.sessions.get_mut(&session).map(|local| &mut **local)
     }
 
     /// A session, to look at.
     pub fn peek(&self, session: SessionId) -> Option<&Local> {
-        self.sessions.get(&session)
+        self.sessions.get(&session).map(|local| &**local)
     }
 
     /// The present stay of a session.
@@ -254,21 +303,21 @@ impl Locals {
     pub fn insert(&mut self, session: SessionId, mut local: Local) -> &mut Local {
         self.stays += 1;
         local.stay = self.stays;
-        self.buckets.entry(local.deadline).or_default().push(session);
-        self.sessions.entry(session).insert_entry(local).into_mut()
+        self.buckets.entry(local.deadline()).or_default().push(session);
+        self.sessions.entry(session).insert_entry(Box::new(local)).into_mut()
     }
 
     /// This shim does not serve a session any more.
     pub fn remove(&mut self, session: SessionId) -> Option<Local> {
-        self.sessions.remove(&session)
+        self.sessions.remove(&session).map(|local| *local)
     }
 
     /// The client of a session spoke.
     pub fn touch(&mut self, session: SessionId, now: Duration) {
-        let Some(timeout) = self.peek(session).map(|local| local.timeout) else { return };
+        let Some(timeout) = self.peek(session).map(Local::timeout) else { return };
         let deadline = self.deadline(now, timeout);
         if let Some(local) = self.find(session) {
-            local.deadline = deadline;
+            local.deadline = deadline.into();
         }
     }
 
@@ -292,15 +341,15 @@ impl Locals {
             }
             for session in entry.remove() {
                 let Some(local) = self.sessions.get_mut(&session) else { continue };
-                if local.bucket != bucket {
+                if local.bucket != bucket.into() {
                     continue;
                 }
-                if local.deadline <= now {
+                if local.deadline() <= now {
                     expired.push(session);
                 }
                 local.give_back_room();
-                let again = local.deadline.max(now + self.tick);
-                local.bucket = again;
+                let again = local.deadline().max(now + self.tick);
+                local.bucket = again.into();
                 self.buckets.entry(again).or_default().push(session);
             }
         }
@@ -316,7 +365,7 @@ impl Locals {
 
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Local)> {
-        self.sessions.iter().map(|(session, local)| (*session, local))
+        self.sessions.iter().map(|(session, local)| (*session, &**local))
     }
 }
 
@@ -328,6 +377,12 @@ mod tests {
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_session_is_small() {
+        // There may be a hundred thousand.
+        assert!(size_of::<Local>() <= 112, "{}", size_of::<Local>());
     }
 
     #[test]

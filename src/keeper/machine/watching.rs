@@ -78,7 +78,7 @@ impl Keeper {
         let seen = set.relative_zxid;
         for path in listed(set.data.as_ref())? {
             let path = path.as_ref().ok_or(ErrorCode::MarshallingError)?;
-            match self.replica.tree.find(path).map(|node| node.record.modified) {
+            match self.replica.tree.find(path).map(|node| node.record.modified()) {
                 None => self.catch_up(connection, EventKind::NodeDeleted, path),
                 Some(changed) if self.replica.offset.zxid(changed) > seen => {
                     self.catch_up(connection, EventKind::NodeDataChanged, path);

@@ -102,7 +102,7 @@ impl Planner<'_, '_> {
 
     pub(super) fn plan_set_data(&mut self, set: &SetData) -> Result<(Path, Stat), ErrorCode> {
         let (path, mut record) = self.check_changed(set.path.as_deref(), acl::perms::WRITE)?;
-        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified));
+        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified()));
         let length = |data: Option<&[u8]>| data.map_or(0, <[u8]>::len);
         let (after, before) = (length(set.data.as_deref()), length(record.data.as_deref()));
         let bytes =
@@ -112,17 +112,17 @@ impl Planner<'_, '_> {
             return Err(ErrorCode::BadVersion);
         }
         record.version = record.version.wrapping_add(1);
-        record.mtime = self.writer.unix_ms;
+        record.set_mtime(self.writer.unix_ms);
         record.data = set.data.as_deref().map(Data::from);
         let value = NodeValue {
             data: set.data.clone(),
             kind: record.kind(),
-            ctime: record.ctime,
-            mtime: record.mtime,
+            ctime: record.ctime(),
+            mtime: record.mtime(),
             version: record.version,
             birth: birth(&record),
         };
-        record.modified = Revision::PENDING;
+        record.set_modified(Revision::PENDING);
         self.write(Slot::Node(path.clone()), Some(value.encode()), record.keys().lease);
         let stat = record.stat(self.settings.offset);
         self.overlay.update(&path, |node| *node = record);
@@ -137,7 +137,7 @@ impl Planner<'_, '_> {
         }
         let acl = acl::normalize(set.acl.as_deref(), self.writer.identities)?;
         let (path, mut record) = self.check_changed(Some(asked), acl::perms::ADMIN)?;
-        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified));
+        self.guard(Slot::Node(path.clone()), Test::Unchanged(record.modified()));
         if set.version != ANY_VERSION && set.version != record.aversion() {
             return Err(ErrorCode::BadVersion);
         }
@@ -154,7 +154,7 @@ impl Planner<'_, '_> {
 
     pub(super) fn plan_check(&mut self, check: &Check) -> Result<(), ErrorCode> {
         let (path, record) = self.check_changed(check.path.as_deref(), acl::perms::READ)?;
-        self.guard(Slot::Node(path), Test::Unchanged(record.modified));
+        self.guard(Slot::Node(path), Test::Unchanged(record.modified()));
         if check.version != ANY_VERSION && check.version != record.version {
             return Err(ErrorCode::BadVersion);
         }
@@ -192,7 +192,7 @@ pub fn has_expired(record: &Record, unix_ms: i64) -> bool {
     }
     match record.kind() {
         Kind::Container => record.creates() > 0,
-        Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime) > ttl_ms,
+        Kind::Ttl(ttl_ms) => unix_ms.saturating_sub(record.mtime()) > ttl_ms,
         Kind::Persistent | Kind::Ephemeral(_) => false,
     }
 }

@@ -214,7 +214,7 @@ impl Planner<'_, '_> {
         let pending = |written: bool| if written { Revision::PENDING } else { Revision::NEVER };
         let mut record = Record::born(kind, Revision::PENDING);
         record.data = data.as_deref().map(Data::from);
-        (record.ctime, record.mtime) = (now, now);
+        record.set_times(now, now);
         if acl.is_some() {
             record.set_acl(acl, 0, Revision::PENDING);
         }

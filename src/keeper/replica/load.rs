@@ -101,9 +101,8 @@ impl Replica {
         if path::is_reserved(&path) {
             let keys = record.keys();
             self.tree.update(&path, |known| {
+                known.set_times(record.ctime(), record.mtime());
                 known.data = record.data;
-                known.ctime = record.ctime;
-                known.mtime = record.mtime;
                 known.version = record.version;
                 known.change_keys(|known| *known = keys);
             });
@@ -169,7 +168,7 @@ impl Replica {
                     if now.creates() != before.creates() {
                         stirred.push(path.clone());
                     }
-                    if now.modified != before.modified {
+                    if now.modified() != before.modified() {
                         changed.push(path);
                     }
                 }

@@ -232,8 +232,7 @@ impl Replica {
         }
         self.tree.update(&path, |record| {
             record.data = value.data.as_deref().map(Data::from);
-            record.ctime = value.ctime;
-            record.mtime = value.mtime;
+            record.set_times(value.ctime, value.mtime);
             record.version = value.version;
             record.change_keys(|keys| {
                 keys.node = entry.mod_revision;
@@ -283,9 +282,8 @@ impl Replica {
         let fresh = Tree::new();
         let Some(initial) = fresh.find(path).map(|node| node.record.clone()) else { return };
         self.tree.update(path, |record| {
+            record.set_times(initial.ctime(), initial.mtime());
             record.data = initial.data;
-            record.ctime = initial.ctime;
-            record.mtime = initial.mtime;
             record.version = initial.version;
             record.change_keys(|keys| {
                 keys.node = Revision::NEVER;
@@ -481,7 +479,8 @@ pub(super) fn new_record(path: &str, value: &NodeValue, entry: &KeyValue) -> Rec
     };
     let mut record = Record::born(value.kind, created);
     record.data = value.data.as_deref().map(Data::from);
-    (record.ctime, record.mtime, record.version) = (value.ctime, value.mtime, value.version);
+    record.set_times(value.ctime, value.mtime);
+    record.version = value.version;
     record.change_keys(|keys| {
         keys.node_created = entry.create_revision;
         keys.node = entry.mod_revision;

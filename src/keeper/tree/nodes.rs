@@ -24,7 +24,7 @@ impl NodeId {
 }
 
 /// The znodes of a chunk: it has nearly 128 KiB, one of the allocator's sizes.
-const CHUNK: u32 = 1260;
+const CHUNK: u32 = 1365;
 
 /// See the file's text. The root is there always.
 #[derive(Debug)]

@@ -28,16 +28,58 @@ pub enum Kind {
 pub struct Record {
     /// The data; null is kept apart from empty.
     pub data: Option<Data>,
-    /// When it was created, in milliseconds since 1970.
-    pub ctime: i64,
-    /// When its data was last set.
-    pub mtime: i64,
-    /// `n`'s mod_revision, which clients know as mzxid.
-    pub modified: Revision,
-    created: Revision,
     more: Option<Box<More>>,
     /// How often its data was set; wraps.
     pub version: i32,
+    created: ShortRevision,
+    modified: ShortRevision,
+    ctime: ShortTime,
+    mtime: ShortTime,
+}
+
+/// A revision in seven bytes: the last of them are [`Revision::PENDING`], which no store reaches
+/// that counts a million a second for two thousand years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ShortRevision([u8; 7]);
+
+impl ShortRevision {
+    const MAX: i64 = (1 << 55) - 1;
+}
+
+impl From<Revision> for ShortRevision {
+    fn from(revision: Revision) -> Self {
+        let [short @ .., _] = revision.0.clamp(-Self::MAX, Self::MAX).to_le_bytes();
+        Self(short)
+    }
+}
+
+impl From<ShortRevision> for Revision {
+    fn from(ShortRevision([a, b, c, d, e, f, g]): ShortRevision) -> Self {
+        // The sign comes with the shift.
+        match i64::from_le_bytes([0, a, b, c, d, e, f, g]) >> 8 {
+            ShortRevision::MAX => Self::PENDING,
+            revision => Self(revision),
+        }
+    }
+}
+
+/// Milliseconds since 1970 in six bytes: four thousand years either way, and what is further off
+/// counts as that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ShortTime([u8; 6]);
+
+impl From<i64> for ShortTime {
+    fn from(ms: i64) -> Self {
+        const MAX: i64 = (1 << 47) - 1;
+        let [short @ .., _, _] = ms.clamp(-MAX, MAX).to_le_bytes();
+        Self(short)
+    }
+}
+
+impl From<ShortTime> for i64 {
+    fn from(ShortTime([a, b, c, d, e, f]): ShortTime) -> Self {
+        Self::from_le_bytes([0, 0, a, b, c, d, e, f]) >> 16
+    }
 }
 
 /// What most znodes do not have.
@@ -93,12 +135,12 @@ impl Record {
     pub fn born(kind: Kind, created: Revision) -> Self {
         let mut record = Self {
             data: Some(Data::default()),
-            ctime: 0,
-            mtime: 0,
-            modified: Revision::NEVER,
-            created,
             more: None,
             version: 0,
+            created: created.into(),
+            modified: Revision::NEVER.into(),
+            ctime: 0.into(),
+            mtime: 0.into(),
         };
         if kind != Kind::Persistent {
             record.more().kind = kind;
@@ -113,7 +155,7 @@ impl Record {
 
     /// What only some have, to be changed.
     pub fn more(&mut self) -> &mut More {
-        let created = self.created;
+        let created = self.created();
         self.more.get_or_insert_with(|| Box::new(More::of(created)))
     }
 
@@ -124,7 +166,37 @@ impl Record {
 
     /// The revision that clients know as czxid.
     pub fn created(&self) -> Revision {
-        self.created
+        self.created.into()
+    }
+
+    /// `n`'s mod_revision, which clients know as mzxid.
+    pub fn modified(&self) -> Revision {
+        self.modified.into()
+    }
+
+    /// See [`Self::modified`].
+    pub fn set_modified(&mut self, revision: Revision) {
+        self.modified = revision.into();
+    }
+
+    /// When it was created, in milliseconds since 1970.
+    pub fn ctime(&self) -> i64 {
+        self.ctime.into()
+    }
+
+    /// When its data was last set.
+    pub fn mtime(&self) -> i64 {
+        self.mtime.into()
+    }
+
+    /// See [`Self::ctime`] and [`Self::mtime`].
+    pub fn set_times(&mut self, ctime: i64, mtime: i64) {
+        (self.ctime, self.mtime) = (ctime.into(), mtime.into());
+    }
+
+    /// See [`Self::mtime`].
+    pub fn set_mtime(&mut self, mtime: i64) {
+        self.mtime = mtime.into();
     }
 
     /// See [`More::acl`].
@@ -149,7 +221,7 @@ impl Record {
 
     /// See [`More::pzxid`].
     pub fn pzxid(&self) -> Revision {
-        self.more.as_ref().map_or(self.created, |more| more.pzxid)
+        self.more.as_ref().map_or(self.created(), |more| more.pzxid)
     }
 
     /// A child came or went at a revision.
@@ -161,8 +233,9 @@ impl Record {
 
     /// What etcd knows of its keys.
     pub fn keys(&self) -> Keys {
-        let keys = self.more.as_ref().map_or_else(|| More::keys_of(self.created), |more| more.keys);
-        Keys { node: self.modified, ..keys }
+        let keys =
+            self.more.as_ref().map_or_else(|| More::keys_of(self.created()), |more| more.keys);
+        Keys { node: self.modified(), ..keys }
     }
 
     /// Change what is known of its keys.
@@ -170,7 +243,7 @@ impl Record {
         let before = self.keys();
         let mut keys = before;
         change(&mut keys);
-        self.modified = keys.node;
+        self.set_modified(keys.node);
         if (Keys { node: before.node, ..keys }) != before {
             self.more().keys = Keys { node: Revision::NEVER, ..keys };
         }
@@ -190,10 +263,10 @@ impl Record {
         let length = self.data.as_ref().map_or(0, |data| data.len());
         let children = self.children();
         Stat {
-            czxid: offset.zxid(self.created).0,
-            mzxid: offset.zxid(self.modified).0,
-            ctime: self.ctime,
-            mtime: self.mtime,
+            czxid: offset.zxid(self.created()).0,
+            mzxid: offset.zxid(self.modified()).0,
+            ctime: self.ctime(),
+            mtime: self.mtime(),
             version: self.version,
             cversion: self.creates().wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion(),
@@ -245,7 +318,8 @@ impl PartialEq for Record {
     /// Whether what most do not have is kept or not makes no difference.
     fn eq(&self, other: &Self) -> bool {
         let plain = |it: &Self| (it.ctime, it.mtime, it.modified, it.created, it.version);
-        let more = |it: &Self| it.more.as_deref().cloned().unwrap_or_else(|| More::of(it.created));
+        let more =
+            |it: &Self| it.more.as_deref().cloned().unwrap_or_else(|| More::of(it.created()));
         self.data == other.data && plain(self) == plain(other) && more(self) == more(other)
     }
 }
@@ -273,7 +347,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_short_is_the_same() {
+        for revision in [0, 1, 255, 256, i64::from(u32::MAX) + 7, ShortRevision::MAX - 1, -1] {
+            let revision = Revision(revision);
+            assert_eq!(Revision::from(ShortRevision::from(revision)), revision);
+        }
+        for pending in [Revision::PENDING, Revision(ShortRevision::MAX)] {
+            assert_eq!(Revision::from(ShortRevision::from(pending)), Revision::PENDING);
+        }
+        for ms in [0, -1, 1, 1_700_000_000_000, -62_000_000_000_000, 253_000_000_000_000 / 2] {
+            assert_eq!(i64::from(ShortTime::from(ms)), ms);
+        }
+        assert!(i64::from(ShortTime::from(i64::MAX)) > 1 << 46);
+        assert!(i64::from(ShortTime::from(i64::MIN)) < -1 << 46);
+    }
+
+    #[test]
     fn a_record_is_small() {
-        assert_eq!(size_of::<Record>(), 64);
+        assert_eq!(size_of::<Record>(), 56);
     }
 }

@@ -1,6 +1,7 @@
 //! One connection to one member of etcd, and what is known about that member.
 
 use crate::keeper::zxid::Revision;
+use crate::store::etcd::gathered;
 use crate::store::etcd::options::{Member, UserOptions};
 use crate::store::etcd::prefix::Prefix;
 use crate::store::etcd::room::{self, Room};
@@ -78,7 +79,7 @@ impl Connection {
     pub(super) async fn connect(member: &Member) -> Result<Self, String> {
         let Member { endpoint, user } = member;
         let name = endpoint.uri().to_string();
-        let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
+        let channel = gathered::connect(endpoint).await.map_err(|error| innermost(&error))?;
         // A watch must end when its member has lost the leader: it would wait in silence for
         // ever. Other calls fail by themselves then, later, and with a better reason.
         let (client, watching) =

@@ -4,6 +4,7 @@
 mod options;
 
 mod connection;
+mod gathered;
 mod prefix;
 
 mod leader;

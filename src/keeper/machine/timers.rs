@@ -70,6 +70,8 @@ impl Keeper {
             .then_some(self.hold_until);
         let words = (!self.words.is_empty() && self.words_hold_until > self.now.monotonic)
             .then_some(self.words_hold_until);
+        let waits = !self.ready.is_empty() || !self.internal.is_empty();
+        let follow = self.chain.follow_at().filter(|at| waits && *at > self.now.monotonic);
         let expiry =
             if self.silence() < SILENCE_MAX_TO_EXPIRE { self.locals.next_bucket() } else { None };
         [
@@ -87,7 +89,7 @@ impl Keeper {
             self.next_internal(),
             self.next_unwritten(),
             self.next_spent(),
-            self.chain.follow_at().filter(|at| *at > self.now.monotonic),
+            follow,
             self.next_held(),
         ]
         .into_iter()

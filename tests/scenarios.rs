@@ -78,6 +78,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    a_client_is_told_of_its_session_before_what_it_asks_is_served,
     a_shim_that_starts_hears_the_last_words_of_the_others,
     the_word_of_an_end_waits_for_no_batch,
     the_word_of_an_end_waits_for_no_failure,

@@ -293,6 +293,7 @@ impl Keeper {
                         self.connect_after_barrier(connection, connect);
                     }
                     Waiter::Opened(stay, connection) => self.opened(stay, connection),
+                    Waiter::Told(stay) => self.told(stay),
                     Waiter::Adopt(connection, connect) => {
                         self.adopt_after_barrier(connection, connect);
                     }

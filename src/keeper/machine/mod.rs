@@ -73,6 +73,8 @@ enum Waiter {
     Connect(ConnectionId, Connect),
     /// A client of a new session that has no key yet.
     Opened(Stay, ConnectionId),
+    /// What such a client asks, who was told of its session at once.
+    Told(Stay),
     /// A client with a session of which nobody has heard, and whose password is good.
     Adopt(ConnectionId, Connect),
     /// A batch without writes whose guards held at the revision waited for.

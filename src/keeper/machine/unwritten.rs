@@ -38,6 +38,10 @@ const PAST_KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// An end is told only afterwards if etcd was heard of so lately.
 const HEARD_WITHIN: Duration = Duration::from_millis(400);
 
+/// A client is told of its session before the barrier if etcd was heard of so lately. Else it is
+/// better off with another shim.
+const TOLD_AT_ONCE_WITHIN: Duration = Duration::from_secs(1);
+
 /// Sessions that are told in one put.
 const SAID_AT_ONCE: usize = 4096;
 
@@ -55,7 +59,7 @@ impl Keeper {
     }
 
     /// A new session whose client is told before it has a key. A ZooKeeper that opens a session
-    /// has applied all that was done before; so a client waits for a barrier.
+    /// has applied all that was done before; so what a client asks first waits for a barrier.
     pub(super) fn open_unwritten(&mut self, session: SessionId, connection: ConnectionId) {
         let Some(stay) = self.locals.stay(session) else { return };
         let Some(local) = self.locals.find_stay(stay) else { return };
@@ -64,9 +68,25 @@ impl Keeper {
         self.unwritten.push(Reverse((self.now.monotonic + delay, session)));
         if self.options.sole {
             self.accept(session, connection);
+            return;
+        }
+        local.blocked = true;
+        if self.silence() <= TOLD_AT_ONCE_WITHIN {
+            self.accept(session, connection);
+            self.barriers.wait(Waiter::Told(stay));
         } else {
-            local.blocked = true;
             self.barriers.wait(Waiter::Opened(stay, connection));
+        }
+    }
+
+    /// The barrier has passed of a new session whose client knows it already.
+    pub(super) fn told(&mut self, stay: Stay) {
+        let Some(local) = self.locals.find_stay(stay) else { return };
+        local.blocked = false;
+        if local.has_parked() {
+            self.write_key(stay.session);
+        } else {
+            self.proceed(stay.session);
         }
     }
 
@@ -113,6 +133,16 @@ impl Keeper {
         self.ended_unwritten(session);
         self.reply(connection, xid, Ok(Body::Empty));
         self.drop_local(session);
+        self.forget_ended();
+    }
+
+    /// Nobody need be woken for a session that has ended.
+    fn forget_ended(&mut self) {
+        while let Some(Reverse((_, session))) = self.unwritten.peek()
+            && self.locals.peek(*session).is_none_or(|local| local.key != KeyState::Unwritten)
+        {
+            self.unwritten.pop();
+        }
     }
 
     /// A session without a key gets one, before anything else is done for it.
@@ -288,6 +318,7 @@ impl Keeper {
                 self.write_key(session);
             }
         }
+        self.forget_ended();
         let adoptions = std::mem::take(&mut self.adoptions);
         for (due, connection, connect) in adoptions {
             if due.max(self.past_known_at) <= now {

@@ -209,6 +209,11 @@ impl Local {
         self.without_key.get_or_insert_default().parked.push((connection, connect));
     }
 
+    /// Somebody is.
+    pub fn has_parked(&self) -> bool {
+        self.without_key.as_ref().is_some_and(|without| !without.parked.is_empty())
+    }
+
     /// Those who were parked.
     pub fn take_parked(&mut self) -> Vec<(ConnectionId, Connect)> {
         let without = self.without_key.as_mut();

@@ -24,7 +24,7 @@ const LAST_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Outbox(Arc<Shared>);
 
-/// What [`Outbox::take`] found; to be given back by [`Outbox::written`].
+/// What [`Outbox::poll_take`] found; to be given back by [`Outbox::written`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// More may come.

@@ -37,7 +37,9 @@ const HELD_BYTES_MAX: usize = 32 * 1024;
 /// It cannot be reached.
 pub(super) async fn connect(endpoint: &Endpoint) -> Result<Channel, Error> {
     let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
+    connector.set_nodelay(endpoint.get_tcp_nodelay());
+    // Of a name with several addresses, each has its part of it.
+    connector.set_connect_timeout(endpoint.get_connect_timeout());
     let connector = connector
         .map_response(|socket: TokioIo<_>| TokioIo::new(Gathered::new(socket.into_inner())));
     endpoint.connect_with_connector(connector).await

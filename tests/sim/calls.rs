@@ -78,7 +78,7 @@ impl World {
             self.disturbed(start.shim);
         }
         let mut command = command;
-        self.break_call(&mut command, &mut fate);
+        self.break_call(start, &mut command, &mut fate);
         let soon = self.now + self.etcd_delay(start.shim);
         let given_up = self.now
             + self.chance.once(Source::Calls(start.shim, millis(self.now))).millis(300, 2000);
@@ -108,7 +108,10 @@ impl World {
             Fate::Late(after) => {
                 // Only what changes something matters once nobody waits for it.
                 if !matches!(command, StoreCommand::Barrier(_) | StoreCommand::Progress) {
-                    self.schedule(self.now + after, Event::LateCall(command.clone()));
+                    self.schedule(
+                        self.now + after,
+                        Event::LateCall(command.clone(), start, self.now),
+                    );
                 }
                 None
             }
@@ -130,7 +133,7 @@ impl World {
     }
 
     /// See [`Break`]: what is broken on the way.
-    fn break_call(&mut self, command: &mut StoreCommand, fate: &mut Fate) {
+    fn break_call(&mut self, start: Start, command: &mut StoreCommand, fate: &mut Fate) {
         if self.breaks.is_some_and(|breaks| !breaks.command(command)) {
             *fate = Fate::Lost;
         }
@@ -151,7 +154,7 @@ impl World {
                 if matches!(*fate, Fate::AnswerLost | Fate::Late(_)) =>
             {
                 let again = self.now + Duration::from_secs(10);
-                self.schedule(again, Event::LateCall(unguarded(command)));
+                self.schedule(again, Event::LateCall(unguarded(command), start, self.now));
             }
             _ => {}
         }

@@ -5,6 +5,7 @@ use crate::client::{PEER, identify};
 use crate::offset;
 use crate::random::Source;
 use crate::world::{Event, Start, Wire, World};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use zkshim::keeper::request::{Body, Connect, ConnectionId, Operation, Outgoing, Reply, Request};
 use zkshim::keeper::time::Now;
@@ -41,6 +42,8 @@ pub(crate) struct Shim {
     woke_at: Duration,
     /// Since when no word of etcd's leader can have reached it.
     pub(crate) lost_since: Option<Duration>,
+    /// What it sent, and had given up when it was carried out: the revision, and when it was sent.
+    pub(crate) late: BTreeMap<Revision, Duration>,
     /// What it sends to etcd until then arrives when it has given it up.
     pub(crate) slow_until: Duration,
     /// It has been alive, awake and linked since then.

@@ -4,6 +4,7 @@
 use crate::random::Source;
 use crate::shim::Input;
 use crate::world::{Event, Start, World, millis};
+use std::time::Duration;
 use zkshim::keeper::txn::{PastDeletions, RevisionChanges, StoreEvent};
 use zkshim::keeper::zxid::Revision;
 
@@ -88,6 +89,14 @@ impl World {
         self.schedule(at, Event::Stream(start, resumed, event));
     }
 
+    /// What a shim had given up has come to be after all.
+    pub(crate) fn was_late(&mut self, by: Start, before: Revision, sent_at: Duration) {
+        let made = self.revision();
+        if made > before && self.shims[by.shim].number == by.number {
+            self.shims[by.shim].late.insert(made, sent_at);
+        }
+    }
+
     pub(crate) fn streamed(&mut self, start: Start, resumed: u64, event: StoreEvent) {
         let there = &mut self.shims[start.shim];
         if there.number != start.number || there.resumed != resumed || !there.linked {
@@ -101,6 +110,12 @@ impl World {
         }
         if let StoreEvent::Changed(changes) = &event {
             let revision = changes.revision;
+            if let Some(sent_at) = there.late.remove(&revision)
+                && let Some(lost) = &mut there.lost_since
+            {
+                // It came to the leader after that, and the stream says what came of it.
+                *lost = (*lost).max(sent_at);
+            }
             self.note(|_| format!("shim {} applies {revision}", start.shim));
         }
         self.input(start, Input::Store(event));

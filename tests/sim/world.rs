@@ -32,8 +32,8 @@ pub(crate) enum Event {
     /// From the watch stream; the number is that of the stream's resumption.
     Stream(Start, u64, StoreEvent),
     Call(Start, StoreCommand, Fate),
-    /// A call that its caller has given up is carried out.
-    LateCall(StoreCommand),
+    /// A call that its caller sent then, and has given up, is carried out.
+    LateCall(StoreCommand, Start, Duration),
     Answer(Start, StoreCommand, StoreEvent),
     Leases,
     ToClient(ConnectionId, Outgoing),
@@ -277,16 +277,20 @@ impl World {
             Event::Timer(start, at) => self.timer(start, at),
             Event::Stream(start, resumed, event) => self.streamed(start, resumed, event),
             Event::Call(start, command, fate) => self.called(start, command, fate),
-            Event::LateCall(command) if self.etcd.out_until.is_some() => {
+            Event::LateCall(command, by, sent_at) if self.etcd.out_until.is_some() => {
                 let out_until = self.etcd.out_until.unwrap_or(self.now);
                 if out_until < Duration::MAX {
                     let again = out_until.max(self.now) + Duration::from_millis(10);
-                    self.schedule(again, Event::LateCall(command));
+                    self.schedule(again, Event::LateCall(command, by, sent_at));
                 }
             }
-            Event::LateCall(command) => {
+            Event::LateCall(command, by, sent_at) => {
                 self.note(|_| format!("late: {command:?}"));
+                let before = self.revision();
                 self.etcd.call(&command, self.now);
+                if matches!(command, StoreCommand::Commit(..)) {
+                    self.was_late(by, before, sent_at);
+                }
                 self.etcd_moved();
             }
             Event::Answer(start, command, event) => self.answered(start, &command, event),

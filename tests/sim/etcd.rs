@@ -24,6 +24,9 @@ pub(crate) enum Fate {
     Refused,
 }
 
+/// A delay of the embedded store that may be ordinary work.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// How often calls go wrong, out of a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Odds {
@@ -111,6 +114,9 @@ pub(crate) struct Etcd {
     pub(crate) out_until: Option<Duration>,
     /// It is in the process of the only shim, and lives and dies with it.
     pub(crate) embedded: bool,
+    /// How long an embedded one has stood still with its shim: that costs no lease its life (see
+    /// `store/embedded/clock.rs`).
+    stood_still: Duration,
     /// What the world has seen of the history.
     pub(crate) seen: Revision,
 }
@@ -121,7 +127,32 @@ impl Etcd {
         let seen = engine.revision();
         let member = || Member { applied: seen, ..Member::default() };
         let members = (0..members).map(|_| member()).collect();
-        Self { engine, members, leases: BTreeSet::new(), out_until: None, embedded: false, seen }
+        Self {
+            engine,
+            members,
+            leases: BTreeSet::new(),
+            out_until: None,
+            embedded: false,
+            stood_still: Duration::ZERO,
+            seen,
+        }
+    }
+
+    /// What its clock for leases shows.
+    fn clock(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.stood_still)
+    }
+
+    /// Its shim's process stood still for so long. What may be ordinary work counts.
+    pub(crate) fn moves_again(&mut self, stood_still: Duration) {
+        if self.embedded && stood_still > PAUSE_MAX {
+            self.stood_still += stood_still;
+        }
+    }
+
+    /// When the next lease ends.
+    pub(crate) fn next_expiry(&self) -> Option<Duration> {
+        self.engine.next_expiry().map(|next| next + self.stood_still)
     }
 
     /// A member that hears of the others.
@@ -133,6 +164,7 @@ impl Etcd {
 
     /// Carry a command out. The stream answers [`StoreCommand::Progress`], not this.
     pub(crate) fn call(&mut self, command: &StoreCommand, now: Duration) -> Option<StoreEvent> {
+        let clock = self.clock(now);
         Some(match command {
             StoreCommand::Commit(token, txn) => {
                 StoreEvent::Committed(*token, self.engine.commit(txn))
@@ -142,7 +174,7 @@ impl Etcd {
             }
             StoreCommand::Progress => return None,
             StoreCommand::Grant(token, ttl) => {
-                let granted = self.engine.grant(*ttl, now);
+                let granted = self.engine.grant(*ttl, clock);
                 self.leases.extend(granted.iter().map(|granted| granted.0));
                 StoreEvent::Granted(*token, granted)
             }
@@ -152,7 +184,7 @@ impl Etcd {
                 StoreEvent::Revoked(*token, Ok(()))
             }
             StoreCommand::Renew(lease) => {
-                let ttl = self.engine.renew(*lease, now).unwrap_or(Duration::ZERO);
+                let ttl = self.engine.renew(*lease, clock).unwrap_or(Duration::ZERO);
                 StoreEvent::Renewed(*lease, Some(ttl))
             }
         })
@@ -161,7 +193,7 @@ impl Etcd {
     /// Leases whose time is over end, unless nobody is there to end them.
     pub(crate) fn expire(&mut self, now: Duration) {
         if self.out_until.is_none() {
-            for lease in self.engine.expire(now) {
+            for lease in self.engine.expire(self.clock(now)) {
                 self.leases.remove(&lease);
             }
         }
@@ -170,8 +202,9 @@ impl Etcd {
     /// A new leader gives every lease its whole time again (`lessor.Promote`).
     pub(crate) fn recover(&mut self, now: Duration) {
         self.out_until = None;
+        let clock = self.clock(now);
         for lease in &self.leases {
-            self.engine.renew(*lease, now);
+            self.engine.renew(*lease, clock);
         }
     }
 

@@ -147,6 +147,7 @@ impl World {
         let time = random.millis(50, long);
         self.note(|_| format!("shim {shim} stands still for {time:?}"));
         self.shims[shim].paused = true;
+        self.shims[shim].paused_at = self.now;
         self.disturbed(shim);
         let start = self.start_of(shim);
         self.schedule(self.now + time, Event::Mend(Fault::Paused(start)));

@@ -38,6 +38,8 @@ pub(crate) struct Shim {
     pub(crate) linked: bool,
     /// The member of etcd that it talks to.
     pub(crate) member: usize,
+    /// It stands still, or stood still, from then on.
+    pub(crate) paused_at: Duration,
     /// It stood still until then.
     woke_at: Duration,
     /// Since when no word of etcd's leader can have reached it.
@@ -204,6 +206,8 @@ impl World {
         if !std::mem::take(&mut self.shims[shim].paused) {
             return;
         }
+        let stood_still = self.now.saturating_sub(self.shims[shim].paused_at);
+        self.etcd.moves_again(stood_still);
         self.shims[shim].steady_since = self.now;
         self.shims[shim].woke_at = self.now;
         self.disturbed(shim);

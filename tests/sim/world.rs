@@ -345,7 +345,7 @@ impl World {
             self.tell_members(changes.revision);
             self.tell_streams(&changes);
         }
-        if let Some(next) = self.etcd.engine.next_expiry().map(|next| next + late)
+        if let Some(next) = self.etcd.next_expiry().map(|next| next + late)
             && self.etcd.out_until.is_none()
             && ends
             && self.leases_at.is_none_or(|at| next < at)

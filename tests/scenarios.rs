@@ -121,6 +121,7 @@ transcripts! {
     a_session_that_is_being_believed_is_not_refused,
     a_session_that_is_too_old_gets_no_key,
     a_session_that_was_refused_gets_no_key,
+    a_session_that_was_refused_is_not_believed_when_the_clock_goes_back,
     a_session_whose_lease_is_gone_waits_for_another,
     a_session_whose_key_cannot_be_written_goes_on_elsewhere,
     a_session_without_a_key_is_believed_by_another_shim,

@@ -123,11 +123,9 @@ impl Script {
             ["resume", session, "as", client, "on", shim, ref rest @ ..] => {
                 self.connect(client, Some(session), shim, rest);
             }
-            ["drop", client] => {
-                let connection = self.clients[client].connection;
-                self.world.disconnect(connection);
-            }
+            ["drop", client] => self.world.disconnect(self.clients[client].connection),
             ["advance", by] => self.world.advance(duration(by)),
+            ["wall-clock", "back", by] => self.world.set_back_wall_clock(duration(by)),
             ["hold", shim, ref what @ ..] => {
                 self.world.shim(shim).held.extend(traffic(what));
             }

@@ -243,6 +243,11 @@ impl World {
         panic!("the clock does not get past {:?}: a timer is due for ever", self.now);
     }
 
+    /// What the wall clock shows goes back; no other clock does.
+    pub(crate) fn set_back_wall_clock(&mut self, by: Duration) {
+        self.now.unix_ms -= i64::try_from(by.as_millis()).expect("scripts are short");
+    }
+
     fn move_clock(&mut self, to: Duration) {
         let by = to.saturating_sub(self.now.monotonic);
         self.now.monotonic += by;

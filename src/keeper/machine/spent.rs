@@ -4,7 +4,8 @@
 //! key: a txn can be on its way for long. So it first says in etcd that there will be no key, and
 //! each first key is guarded by the absence of that word. A shim that has believed a password says
 //! so together with the key that it writes: whatever the session's own shim still has on its way
-//! must not come to be when the session has lived and ended elsewhere.
+//! must not come to be when the session has lived and ended elsewhere. A server of one's own says
+//! it to itself: when it starts again, by a clock that is late, it knows nothing else of the end.
 
 use crate::keeper::machine::{Internal, Keeper};
 use crate::keeper::planner::session::FirstKey;
@@ -33,8 +34,7 @@ impl Keeper {
     /// can write its key any more.
     pub(super) fn refuse_unknown(&mut self, connection: ConnectionId, connect: Connect) {
         let session = connect.session;
-        let may_come = !self.options.sole
-            && self.proof(session, &connect.password).is_some()
+        let may_come = self.proof(session, &connect.password).is_some()
             && !self.replica.spent.contains_key(&session)
             && !self.replica.sessions.contains_key(&session);
         if !may_come {

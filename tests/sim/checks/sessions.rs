@@ -153,8 +153,7 @@ impl Sessions {
         if known.ended_at.is_some_and(|ended_at| ended_at < known.brought_at) {
             // By its clock the session is young, and the history that tells of its end is gone.
             let end = known.key_gone.map(End::Key);
-            let unknown = end.is_some_and(|end| told.cannot_know(start, session, end))
-                || (!self.clocks_agree && told.has_forgotten(start, session, now));
+            let unknown = end.is_some_and(|end| told.cannot_know(start, session, end));
             let closed = known.was_closed_young(self.skew);
             if !unknown || (self.clocks_agree && !closed) {
                 return Err(format!("session {session:?} is given to a client after its end"));
@@ -302,9 +301,9 @@ impl Sessions {
         told: &Told,
     ) -> Result<(), String> {
         for change in &changes.changes {
-            let (key, put) = match change {
-                Change::Put(entry) => (&entry.key, true),
-                Change::Delete(key) => (key, false),
+            let key = match change {
+                Change::Put(entry) => &entry.key,
+                Change::Delete(key) => key,
             };
             let session = match (Slot::parse(key), change) {
                 (Some(Slot::Session(session)), _) => session,
@@ -318,25 +317,11 @@ impl Sessions {
                 }
                 _ => continue,
             };
-            let Some(life) = self.lives.get_mut(&session) else { continue };
-            if put {
-                if life.refused || (self.clocks_agree && life.ended_at.is_some()) {
-                    let writer = told.writer(changes).zip(life.end());
-                    let unknown = writer.is_some_and(|(start, end)| {
-                        !life.refused && told.cannot_know(start, session, end)
-                    });
-                    if !unknown || !life.was_closed_young(self.skew) {
-                        return Err(format!("the key of session {session:?} comes after its end"));
-                    }
-                    life.begin_again();
-                }
-                if matches!(change, Change::Put(entry) if entry.lease == LeaseId::NONE) {
-                    return Err(format!("session {session:?} is on no lease"));
-                }
-                life.written = true;
-                life.put_at = now;
+            if let Change::Put(entry) = change {
+                self.key_put(session, entry.lease, changes, now, told)?;
                 continue;
             }
+            let Some(life) = self.lives.get_mut(&session) else { continue };
             if life.ended_at.is_some() {
                 continue;
             }
@@ -360,6 +345,40 @@ impl Sessions {
                 ));
             }
         }
+        Ok(())
+    }
+
+    /// A session's key is written, for the first time or again.
+    fn key_put(
+        &mut self,
+        session: SessionId,
+        lease: LeaseId,
+        changes: &RevisionChanges,
+        now: Duration,
+        told: &Told,
+    ) -> Result<(), String> {
+        let Some(life) = self.lives.get_mut(&session) else { return Ok(()) };
+        let writer = told.writer(changes);
+        if life.refused || (self.clocks_agree && life.ended_at.is_some()) {
+            let unknown = writer
+                .zip(life.end())
+                .is_some_and(|(start, end)| !life.refused && told.cannot_know(start, session, end));
+            if !unknown || !life.was_closed_young(self.skew) {
+                return Err(format!("the key of session {session:?} comes after its end"));
+            }
+            life.begin_again();
+        }
+        let forgot = |start| told.has_forgotten(start, session, now);
+        if !self.clocks_agree && life.ended_at.is_some() && writer.is_some_and(forgot) {
+            // Once it is told of this key, nothing shows any more that it was told of the end.
+            self.revived |= !life.was_closed_young(self.skew);
+            life.begin_again();
+        }
+        if lease == LeaseId::NONE {
+            return Err(format!("session {session:?} is on no lease"));
+        }
+        life.written = true;
+        life.put_at = now;
         Ok(())
     }
 

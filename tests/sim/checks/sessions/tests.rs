@@ -77,13 +77,43 @@ fn word_of_an_end_that_was_to_be_heard_is_missed_by_nobody() {
     assert!(accepted.is_err(), "it came after the snapshot");
 }
 
-#[test]
-fn a_key_that_comes_after_an_end_is_noticed_unless_its_writer_cannot_know() {
+/// The session's key is written, by the shim that has a lease.
+fn key_by(lease: LeaseId) -> RevisionChanges {
+    let at = Revision(9);
     let key = |slot: Slot, value, lease| {
-        let at = Revision(9);
         let key = slot.key();
         Change::Put(KeyValue { key, value, create_revision: at, mod_revision: at, lease })
     };
+    let changes = vec![
+        key(Slot::Session(SESSION), bytes::Bytes::new(), LeaseId(2)),
+        key(Slot::Batch(ShimId(1)), own::encode_number(1), lease),
+    ];
+    RevisionChanges { revision: at, changes }
+}
+
+#[test]
+fn with_wide_clocks_a_session_may_be_believed_by_who_has_forgotten_its_end() {
+    let believed = |now| {
+        let (mut sessions, mut told) = brought_again(false, at(50));
+        sessions.clocks_agree = false;
+        told.remembered = at(40);
+        told.granted(BEFORE, LeaseId(1));
+        let gone = vec![Change::Delete(Slot::Session(SESSION).key())];
+        let gone = RevisionChanges { revision: Revision(8), changes: gone };
+        let steps = [(gone, at(12)), (key_by(LeaseId(1)), now)];
+        for (changes, at) in steps {
+            assert_eq!(sessions.revision(&changes, at, &told), Ok(()));
+            told.event(BEFORE, &StoreEvent::Changed(changes), at);
+        }
+        let when = (BEFORE, now, true);
+        sessions.accepted(SESSION, ConnectionId(2), TIMEOUT, when, &told).is_ok()
+    };
+    assert!(believed(at(53)));
+    assert!(!believed(at(52)), "it remembers");
+}
+
+#[test]
+fn a_key_that_comes_after_an_end_is_noticed_unless_its_writer_cannot_know() {
     let written = |closed, forgotten: bool| {
         let (mut sessions, mut told) = brought_again(closed, at(4));
         let gone = Change::Delete(Slot::Session(SESSION).key());
@@ -92,13 +122,7 @@ fn a_key_that_comes_after_an_end_is_noticed_unless_its_writer_cannot_know() {
         assert_eq!(sessions.revision(&changes, at(12), &told), Ok(()));
         started(&mut told, AFTER, at(3));
         told.granted(AFTER, LeaseId(1));
-        let batch = Slot::Batch(ShimId(1));
-        let changes = vec![
-            key(Slot::Session(SESSION), bytes::Bytes::new(), LeaseId(2)),
-            key(batch, own::encode_number(1), LeaseId(1)),
-        ];
-        let changes = RevisionChanges { revision: Revision(9), changes };
-        sessions.revision(&changes, at(13), &told).is_ok()
+        sessions.revision(&key_by(LeaseId(1)), at(13), &told).is_ok()
     };
     assert!(written(true, true));
     assert!(!written(true, false), "the history from then tells of it");

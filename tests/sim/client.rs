@@ -119,6 +119,11 @@ impl Client {
         }
     }
 
+    /// How long it waits for the answer to a handshake.
+    pub(crate) fn patience(&self) -> Duration {
+        (self.timeout / 3).max(Duration::from_millis(200))
+    }
+
     pub(crate) fn next_xid(&mut self) -> Xid {
         self.xid += 1;
         Xid(self.xid)
@@ -139,7 +144,7 @@ impl World {
             Link::Away if client.leaving => return,
             Link::Away => self.connect(index),
             Link::Opening(connection, since) => {
-                if self.now > since + third.max(Duration::from_millis(200)) {
+                if self.now > since + client.patience() {
                     self.leave_wire(index, connection);
                 }
             }

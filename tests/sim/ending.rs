@@ -24,7 +24,9 @@ impl World {
         }
         for (index, client) in self.clients.iter().enumerate().filter(|(_, c)| !c.leaving) {
             let open = matches!(client.link, Link::Open(_));
-            if !open && self.now > client.away_since + SERVED_AFTER {
+            // Who gives up before a handshake can be over is served only now and then.
+            let patient = client.patience() > self.plan.handshake_max();
+            if !open && patient && self.now > client.away_since + SERVED_AFTER {
                 return Err(format!("client {index} is not served, long after the last fault"));
             }
         }

@@ -113,6 +113,14 @@ impl Plan {
         self
     }
 
+    /// How long a client may wait for its session though nothing goes wrong: a linearizable read,
+    /// a renewal, and the move; what the read and the move tell comes through the stream.
+    pub(crate) fn handshake_max(&self) -> Duration {
+        let stream_ms = self.member_ms + self.lag_ms;
+        let ways_ms = 2 * self.network_ms + 6 * self.etcd_ms;
+        Duration::from_millis(ways_ms + 2 * stream_ms)
+    }
+
     /// How much later than its timeout a silent session may end, if nothing goes wrong: the rest
     /// of its tick, and the way of the txn that ends it, which may wait for others.
     pub(crate) fn late_max(&self) -> Duration {

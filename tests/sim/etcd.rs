@@ -24,8 +24,8 @@ pub(crate) enum Fate {
     Refused,
 }
 
-/// A delay of the embedded store that may be ordinary work.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A delay of the embedded store that may be ordinary work, or be waited for on purpose.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How often calls go wrong, out of a thousand.
 #[derive(Clone, Copy, Debug, Default)]

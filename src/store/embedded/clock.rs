@@ -20,6 +20,12 @@ impl Clock {
         self.served
     }
 
+    /// How long to wait on purpose for the time at which a lease ends. Not for long at a time: a
+    /// stretch in which the process stood still cannot be told from one that was waited.
+    pub(super) fn wait(&self, until: Duration) -> Duration {
+        until.saturating_sub(self.served).min(WAIT_MAX)
+    }
+
     /// Time has passed, of which `expected` was spent waiting on purpose.
     pub(super) fn advance(&mut self, now: Instant, expected: Duration) {
         let passed = now.saturating_duration_since(self.last);
@@ -35,9 +41,23 @@ impl Clock {
 /// A delay that may be ordinary work.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// The longest wait in one go: so much of a pause may count.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_does_not_count_though_a_lease_was_waited_for() {
+        let begin = Instant::now();
+        let mut clock = Clock::new(begin);
+        let expected = clock.wait(Duration::from_secs(20));
+        clock.advance(begin + Duration::from_millis(20_900), expected);
+        assert_eq!(clock.served(), Duration::ZERO);
+        let soon = Duration::from_millis(300);
+        assert_eq!(clock.wait(soon), soon);
+    }
 
     #[test]
     fn a_pause_does_not_count_and_waiting_does() {

@@ -47,13 +47,13 @@ impl Worker {
         }
     }
 
-    /// What there is to do next; empty if only a lease may have ended, `None` at the end.
+    /// What there is to do next; empty if only time has passed, `None` at the end.
     fn gather(&mut self) -> Option<Vec<StoreCommand>> {
         self.clock.advance(Instant::now(), Duration::ZERO);
         let mut wait = Duration::MAX;
         let first = match self.engine.next_expiry() {
             Some(expiry) => {
-                wait = expiry.saturating_sub(self.clock.served());
+                wait = self.clock.wait(expiry);
                 match self.commands.recv_timeout(wait) {
                     Ok(command) => Some(command),
                     Err(RecvTimeoutError::Timeout) => None,
